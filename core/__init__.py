@@ -1,0 +1,38 @@
+"""What every room needs: the error family, passages, atomic files and locks, weights."""
+
+from __future__ import annotations
+
+from .errors import (
+    CheckpointError,
+    ConfidenceError,
+    CorpusError,
+    HopgateError,
+    IndexStoreError,
+    InputError,
+    MissingDependencyError,
+    ModelError,
+    RetrievalError,
+    StateError,
+    WeightsError,
+)
+from .files import cache_dir, locked, sha256_file, write_atomic
+from .passages import Passage
+
+__all__ = [
+    "CheckpointError",
+    "ConfidenceError",
+    "CorpusError",
+    "HopgateError",
+    "IndexStoreError",
+    "InputError",
+    "MissingDependencyError",
+    "ModelError",
+    "Passage",
+    "RetrievalError",
+    "StateError",
+    "WeightsError",
+    "cache_dir",
+    "locked",
+    "sha256_file",
+    "write_atomic",
+]
