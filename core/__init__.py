@@ -15,7 +15,7 @@ from .errors import (
     StateError,
     WeightsError,
 )
-from .files import cache_dir, locked, sha256_file, write_atomic
+from .files import cache_dir, locked, sha256_file, sha256_of, write_atomic
 from .passages import Passage
 
 __all__ = [
@@ -34,5 +34,6 @@ __all__ = [
     "cache_dir",
     "locked",
     "sha256_file",
+    "sha256_of",
     "write_atomic",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +27,30 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file as lower-case hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, remembered in the cache folder until its size or modification time changes.
+
+    For large files that are opened often, such as weights: hashing a gigabyte at each start would be felt.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    resolved = path.resolve()
+    status = resolved.stat()
+    known = {"path": str(resolved), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    note = cache_dir() / "digests" / f"{hashlib.sha256(str(resolved).encode()).hexdigest()[:32]}.json"
+    try:
+        record = json.loads(note.read_text())
+        if all(record.get(key) == value for key, value in known.items()) and isinstance(record.get("sha256"), str):
+            return record["sha256"]
+    except (OSError, ValueError, AttributeError):
+        pass  # No usable note: hash the file, and write one.
+    digest = sha256_file(resolved)
+    with contextlib.suppress(OSError):  # A cache folder that cannot be written costs time, nothing else.
+        write_atomic(note, json.dumps({**known, "sha256": digest}))
+    return digest
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:

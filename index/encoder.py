@@ -1,0 +1,209 @@
+"""The encoder: a text becomes one vector a token, for queries and for passages.
+
+This is the encoder of ColBERT (Khattab & Zaharia 2020, section 3.2), written for inference alone. It gives the vectors
+that colbert-ai gives, without the C++ extension that colbert-ai compiles when it opens a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import CheckpointError
+from .checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+LONGEST_QUERY = 128
+"""Tokens of a query that are read even if the checkpoint pads to less: a chained query is longer than a question."""
+
+
+class Encoder:
+    """Encodes texts with a checkpoint. Weights are loaded on first use; safe to use from several threads.
+
+    Args:
+        checkpoint: A checked checkpoint.
+        device: Torch device; by default the first GPU if there is one, and the processor otherwise. Torch's thread
+            settings are left as they are.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, device: str | None = None) -> None:
+        self.checkpoint = checkpoint
+        self._device = device
+        self._model: _Model | None = None
+        self._loading = threading.Lock()
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of a vector."""
+        return self.checkpoint.settings.dim
+
+    def encode_passages(
+        self, texts: Sequence[str], *, batch_size: int = 32, on_batch: Callable[[int], None] | None = None
+    ) -> list[np.ndarray]:
+        """Encode passages.
+
+        Args:
+            texts: The passages' texts, titles included; what is longer than the checkpoint's ``doc_maxlen`` is cut.
+            batch_size: Passages per forward pass; passages of like length go together.
+            on_batch: Called after each forward pass with the number of passages encoded so far.
+
+        Returns:
+            For each text, in the order given, a float32 array of shape (tokens, dim) whose rows have length 1.
+
+        Raises:
+            CheckpointError: The checkpoint's files do not fit together.
+        """
+        model = self._loaded()
+        tokens = [model.passage_ids(text) for text in texts]
+        # Sorted by length, a batch is hardly padded. Longest first, so that memory is exhausted at once or never.
+        order = sorted(range(len(tokens)), key=lambda position: -len(tokens[position]))
+        vectors: list[np.ndarray] = [np.empty((0, self.dim), np.float32)] * len(tokens)
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            encoded = model.passage_vectors([tokens[position] for position in batch])
+            for position, array in zip(batch, encoded, strict=True):
+                vectors[position] = array
+            if on_batch is not None:
+                on_batch(min(start + batch_size, len(order)))
+        return vectors
+
+    def encode_query(self, text: str) -> np.ndarray:
+        """Encode a query.
+
+        Args:
+            text: The query; what is longer than ``query_maxlen`` or :data:`LONGEST_QUERY` tokens is cut.
+
+        Returns:
+            A float32 array of shape (tokens, dim) whose rows have length 1. With a true mask token, short queries
+            are padded with it to ``query_maxlen`` (query augmentation, section 3.2 of the paper).
+
+        Raises:
+            CheckpointError: The checkpoint's files do not fit together.
+        """
+        return self._loaded().query_vectors(text)
+
+    def _loaded(self) -> _Model:
+        if self._model is None:
+            with self._loading:
+                if self._model is None:
+                    self._model = _Model(self.checkpoint, self._device)
+        return self._model
+
+
+class _Model:
+    """Tokenizer, transformer and linear layer of a checkpoint, in memory."""
+
+    def __init__(self, checkpoint: Checkpoint, device: str | None) -> None:
+        import torch
+        from tokenizers import Tokenizer
+
+        self._settings = checkpoint.settings
+        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        # The tokenizer itself rather than the wrapper of transformers, whose calls change shared state.
+        self._tokenizer = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._cls, self._sep, self._pad, self._mask = (
+            self._token_id(checkpoint, token) for token in _special_tokens(checkpoint)
+        )
+        self._query_marker = self._token_id(checkpoint, self._settings.query_token_id)
+        self._doc_marker = self._token_id(checkpoint, self._settings.doc_token_id)
+        skipped = {self._pad}
+        if self._settings.mask_punctuation:
+            skipped.update(self._ids(symbol)[0] for symbol in string.punctuation)
+        self._skipped = np.array(sorted(skipped))
+        self._bert, self._linear, positions = _weights(checkpoint, self._device)
+        self._doc_limit = min(self._settings.doc_maxlen, positions)
+        self._query_limit = min(max(self._settings.query_maxlen, LONGEST_QUERY), positions)
+
+    def passage_ids(self, text: str) -> list[int]:
+        return [self._cls, self._doc_marker, *self._ids(text)[: self._doc_limit - 3], self._sep]
+
+    def passage_vectors(self, tokens: list[list[int]]) -> list[np.ndarray]:
+        ids = np.full((len(tokens), max(map(len, tokens))), self._pad, np.int64)
+        attended = np.zeros_like(ids)
+        for row, one in enumerate(tokens):
+            ids[row, : len(one)] = one
+            attended[row, : len(one)] = 1
+        vectors = self._vectors(ids, attended)
+        kept = ~np.isin(ids, self._skipped)
+        return [one[mask] for one, mask in zip(vectors, kept, strict=True)]
+
+    def query_vectors(self, text: str) -> np.ndarray:
+        content = self._ids(text)[: self._query_limit - 3]
+        ids = np.array([self._cls, self._query_marker, *content, self._sep], np.int64)
+        ids[ids == self._pad] = self._mask
+        attended = np.ones_like(ids)
+        missing = self._settings.query_maxlen - len(ids)
+        if missing > 0 and self._mask != self._pad:
+            ids = np.concatenate([ids, np.full(missing, self._mask)])
+            attended = np.concatenate([attended, np.full(missing, int(self._settings.attend_to_mask_tokens))])
+        return self._vectors(ids[None], attended[None])[0][ids != self._pad]
+
+    def _vectors(self, ids: np.ndarray, attended: np.ndarray) -> np.ndarray:
+        import torch
+
+        with torch.inference_mode():
+            hidden = self._bert(
+                torch.from_numpy(ids).to(self._device), attention_mask=torch.from_numpy(attended).to(self._device)
+            )[0]
+            return torch.nn.functional.normalize(self._linear(hidden), dim=-1).cpu().numpy()
+
+    def _ids(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def _token_id(self, checkpoint: Checkpoint, token: str) -> int:
+        number = self._tokenizer.token_to_id(token)
+        if number is None:
+            raise CheckpointError(
+                f"{checkpoint.path}: the tokenizer does not know {token!r}; fetch the checkpoint again"
+            )
+        return number
+
+
+def _special_tokens(checkpoint: Checkpoint) -> list[str]:
+    """The tokens for beginning, end, padding and mask, in this order."""
+    config: dict[str, Any] = json.loads((checkpoint.path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    defaults = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+    found = [config.get(name) or default for name, default in defaults.items()]
+    # A token is written as a string or as an object that describes it.
+    return [token["content"] if isinstance(token, dict) else token for token in found]
+
+
+def _weights(checkpoint: Checkpoint, device: str) -> tuple[torch.nn.Module, torch.nn.Module, int]:
+    """The transformer, the linear layer, and the number of positions the transformer has."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModel
+
+    path, dim = checkpoint.path, checkpoint.settings.dim
+    try:
+        tensors = load_file(path / "model.safetensors")
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        # A fresh model draws random numbers, which must not show in the caller's own.
+        with torch.random.fork_rng(devices=[]):
+            bert = AutoModel.from_config(config, trust_remote_code=False)
+            linear = torch.nn.Linear(config.hidden_size, dim, bias=False)
+        prefix = f"{bert.base_model_prefix}."
+        loaded = bert.load_state_dict(
+            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)},
+            strict=False,
+        )
+        linear.load_state_dict({"weight": tensors["linear.weight"]})
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0]
+        raise CheckpointError(f"{path}: not a ColBERT checkpoint ({reason}); fetch the checkpoint again") from error
+    # The pooler is not used, so checkpoints need not have it.
+    missing = [name for name in loaded.missing_keys if not name.startswith("pooler.")]
+    if missing:
+        raise CheckpointError(f"{path}: model.safetensors lacks {missing[0]!r}; fetch the checkpoint again")
+    positions = getattr(config, "max_position_embeddings", 512)
+    return bert.float().eval().to(device), linear.float().eval().to(device), positions

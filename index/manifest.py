@@ -1,0 +1,159 @@
+"""The manifest: what an index folder holds, made with what, and the checksums of its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..core import IndexStoreError, sha256_file, write_atomic
+
+FORMAT = 1
+"""Version of the folder's layout; a reader refuses others."""
+
+NAME = "manifest.json"
+"""File name of the manifest within an index folder."""
+
+_REBUILD = "build the index again"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of ``manifest.json``. Holds no absolute path and no name of the machine.
+
+    Attributes:
+        engine: ``exact`` or ``plaid``.
+        engine_reason: Why that engine was taken.
+        checkpoint: Name of the checkpoint.
+        checkpoint_is_local: Whether the checkpoint was a folder, which has to be named again when opening.
+        checkpoint_fingerprint: See :class:`~hopgate.index.checkpoint.Checkpoint`.
+        corpus_fingerprint: See :class:`~hopgate.index.corpus.CorpusFingerprint`.
+        passages: Number of passages.
+        vectors: Number of token vectors.
+        chunks: Number of files the vectors are in.
+        dim: Dimensions of a vector.
+        dtype: Type of the stored numbers.
+        nbits: Bits per dimension of compressed residuals; ``None`` for exact search.
+        versions: Versions of the packages that made the index.
+        files: For each file, its path relative to the folder, size in bytes and SHA-256.
+        format: Version of the layout.
+    """
+
+    engine: str
+    engine_reason: str
+    checkpoint: str
+    checkpoint_is_local: bool
+    checkpoint_fingerprint: str
+    corpus_fingerprint: str
+    passages: int
+    vectors: int
+    chunks: int
+    dim: int
+    dtype: str
+    nbits: int | None
+    versions: dict[str, str]
+    files: dict[str, dict[str, Any]]
+    format: int = FORMAT
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files, the manifest aside."""
+        return sum(file["bytes"] for file in self.files.values())
+
+
+def list_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size in bytes and SHA-256 of every file below a folder, by path relative to it; the manifest is left out."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in paths
+    }
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a folder whose files are complete."""
+    write_atomic(folder / NAME, json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
+
+
+def is_index(folder: Path) -> bool:
+    """Whether a folder has a manifest, whatever its state."""
+    return (folder / NAME).is_file()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest and check that the files it lists are there with the right sizes.
+
+    Raises:
+        IndexStoreError: The folder is missing, is not an index, is of another format, or is incomplete or damaged.
+    """
+    if not folder.is_dir():
+        raise IndexStoreError(f"{folder}: no such index folder; build it first")
+    path = folder / NAME
+    if not path.is_file():
+        raise IndexStoreError(f"{folder}: has no {NAME}, so it is not a finished index; build it first")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise IndexStoreError(f"{path}: cannot be read as JSON ({error}); {_REBUILD}") from error
+    if not isinstance(record, dict) or "format" not in record:
+        raise IndexStoreError(f"{path}: not a manifest of hopgate; {_REBUILD}")
+    if record["format"] != FORMAT:
+        raise IndexStoreError(
+            f"{path}: `format` is {record['format']!r} and this version of hopgate reads {FORMAT}; {_REBUILD}"
+        )
+    _check_fields(path, record)
+    manifest = Manifest(**record)
+    for name, expected in manifest.files.items():
+        _check_size(folder, name, expected)
+    return manifest
+
+
+def verify_files(folder: Path, manifest: Manifest, *, below: str = "") -> None:
+    """Compare files with the manifest's checksums; reads them in full.
+
+    Args:
+        folder: The index folder.
+        manifest: Its manifest.
+        below: Only files whose path starts with this.
+
+    Raises:
+        IndexStoreError: A file is missing or is not the one that was built.
+    """
+    for name, expected in manifest.files.items():
+        if name.startswith(below):
+            _check_size(folder, name, expected)
+            if sha256_file(folder / name) != expected["sha256"]:
+                raise IndexStoreError(f"{folder / name}: does not have the checksum of the manifest; {_REBUILD}")
+
+
+def _check_fields(path: Path, record: dict[str, Any]) -> None:
+    kinds = {"str": str, "int": int, "bool": bool, "int | None": (int, type(None))}
+    for field in fields(Manifest):
+        if field.name not in record:
+            raise IndexStoreError(f"{path}: `{field.name}` is missing; {_REBUILD}")
+        kind = kinds.get(str(field.type), dict)
+        if not isinstance(record[field.name], kind):
+            raise IndexStoreError(f"{path}: `{field.name}` is {record[field.name]!r}; {_REBUILD}")
+    unknown = sorted(set(record) - {field.name for field in fields(Manifest)})
+    if unknown:
+        raise IndexStoreError(f"{path}: unknown field `{unknown[0]}`; {_REBUILD}")
+    for name, file in record["files"].items():
+        # A path that leads out of the folder would have another file read in place of the index's own.
+        pure = PurePosixPath(name)
+        if pure.is_absolute() or ".." in pure.parts or "\\" in name:
+            raise IndexStoreError(f"{path}: `files` names {name!r}, which is not inside the folder; {_REBUILD}")
+        if not isinstance(file, dict) or not isinstance(file.get("bytes"), int) or "sha256" not in file:
+            raise IndexStoreError(f"{path}: `files` has no size and checksum for {name!r}; {_REBUILD}")
+
+
+def _check_size(folder: Path, name: str, expected: dict[str, Any]) -> None:
+    path = folder / name
+    if not path.is_file():
+        raise IndexStoreError(f"{path}: is missing; {_REBUILD}")
+    if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()):
+        raise IndexStoreError(f"{path}: is a link that may lead out of the index; {_REBUILD}")
+    if path.stat().st_size != expected["bytes"]:
+        raise IndexStoreError(
+            f"{path}: has {path.stat().st_size:,} bytes and should have {expected['bytes']:,}; {_REBUILD}"
+        )

@@ -1,0 +1,82 @@
+"""Declared LM backends: a table becomes a ``dspy.LM``.
+
+    {"model": "openai/gpt-4o-mini", "temperature": 0}
+    {"model": "embedded/qwen2.5-coder-1.5b", "temperature": 0, "max_tokens": 60}
+    {"model": "embedded//models/any.gguf"}
+
+Secrets are never written into a table: providers read them from their environment variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dspy
+
+from ..core import ModelError
+from ..core.known_weights import WEIGHTS
+from .embedded import EmbeddedEngine
+
+EMBEDDED_PREFIX = "embedded/"
+DEFAULT_MODEL = "embedded/qwen2.5-coder-1.5b"
+
+_ENGINE_OPTIONS = ("n_ctx", "slots", "threads", "cache_mib")
+_SECRETS = ("api_key", "token", "password", "secret", "authorization")
+
+
+def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
+    """The LM that a table declares.
+
+    Args:
+        table: A model string, or a table with ``model`` and any arguments of ``dspy.LM``. A model is named as DSPy
+            names it (``provider/name``), or ``embedded/NAME`` for embedded weights (``hopgate lm list``), or
+            ``embedded/PATH`` for a GGUF file; the embedded engine also takes ``n_ctx``, ``slots``, ``threads`` and
+            ``cache_mib``.
+
+    Returns:
+        The LM, not called yet; embedded weights are loaded on the first call.
+
+    Raises:
+        ModelError: The model is unknown or an option is wrong.
+        WeightsError: The weights of an embedded model are missing or damaged.
+
+    Example:
+        >>> lm = lm_from_config({"model": "openai/gpt-4o-mini", "temperature": 0})
+        >>> lm.kwargs["temperature"]
+        0
+    """
+    options = {"model": table} if isinstance(table, str) else dict(table)
+    model = options.pop("model", None)
+    if not isinstance(model, str) or not model.strip():
+        raise ModelError("an LM table needs a `model`, such as 'openai/gpt-4o-mini' or 'embedded/qwen2.5-coder-1.5b'")
+    for name in options:
+        if any(secret in name.lower() for secret in _SECRETS) and name != "max_tokens":
+            raise ModelError(
+                f"{model}: `{name}` does not belong in an LM table; set the provider's environment variable instead"
+            )
+    if model.startswith(EMBEDDED_PREFIX):
+        return _embedded(model, model.removeprefix(EMBEDDED_PREFIX), options)
+    provider, separator, name = model.partition("/")
+    if not separator or not provider or not name:
+        raise ModelError(f"unknown model {model!r}: write provider/name, or one of {', '.join(embedded_models())}")
+    try:
+        return dspy.LM(model, **options)
+    except (TypeError, ValueError, dspy.LMError) as error:
+        raise ModelError(f"{model}: {error}") from error
+
+
+def embedded_models() -> list[str]:
+    """Model strings of the embedded LMs whose weights hopgate knows how to fetch."""
+    return [f"{EMBEDDED_PREFIX}{name}" for name, weights in WEIGHTS.items() if weights.kind == "lm"]
+
+
+def _embedded(model: str, name: str, options: dict[str, Any]) -> dspy.LM:
+    if "/" not in name and not name.endswith(".gguf") and model not in embedded_models():
+        raise ModelError(f"unknown model {model!r}: there are {', '.join(embedded_models())}, or embedded/PATH.gguf")
+    engine_options = {key: options.pop(key) for key in _ENGINE_OPTIONS if key in options}
+    engine = EmbeddedEngine(name, **engine_options)
+    try:
+        return dspy.LM(engine.model_string, engine=engine, async_engine=engine.asynchronous(), **options)
+    except (TypeError, ValueError, dspy.LMError) as error:
+        raise ModelError(f"{model}: {error}") from error

@@ -1,0 +1,385 @@
+"""The embedded LM: llama.cpp in this process, behind DSPy's engine contract.
+
+One :class:`EmbeddedEngine` owns one llama.cpp server object. Copies of an LM, of a program and of the engine itself
+share it: a second copy of the weights would halve the speed and double the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dspy.clients.engines.base import validate_request
+from dspy.lm15 import (
+    ContextLengthError,
+    InvalidRequestError,
+    Message,
+    Request,
+    Response,
+    ServerError,
+    TextPart,
+    TokenLogprob,
+    TopLogprob,
+    UnsupportedFeatureError,
+    Usage,
+    response_to_events,
+)
+
+from ..core import MissingDependencyError, ModelError, StateError, sha256_of
+from ..core.weights import gguf_path
+
+_STATE_VERSION = 1
+_FINISH = {"stop": "stop", "length": "length"}
+# Beyond this many alternatives a token llama.cpp spends more time on sorting the vocabulary than on the model.
+_MAX_TOP_LOGPROBS = 50
+# Losing fewer characters than this is cheaper than filling a slot that was never used.
+_WORTH_A_SLOT = 80
+
+
+class _Slots:
+    """Which slot of the server takes a prompt, so that as little as possible of what the slots hold is lost.
+
+    A program's steps grow one text, while its drafts fork off it: sent to one slot, each fork would cut the passages
+    from it, to be read again at the next step. Positions are counted in characters; the server counts tokens.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._texts: list[str] = [""] * count
+        self._free = set(range(count))
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, text: str) -> Iterator[int]:
+        """Wait for a free slot, and hold the best one for this prompt while the body runs."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free)
+            slot = self._best(text)
+            self._free.discard(slot)
+            self._texts[slot] = text
+        try:
+            yield slot
+        finally:
+            with self._changed:
+                self._free.add(slot)
+                self._changed.notify()
+
+    def _best(self, text: str) -> int:
+        def shared(slot: int) -> int:
+            return len(os.path.commonprefix([text, self._texts[slot]]))
+
+        def lost(slot: int) -> int:
+            return len(self._texts[slot]) - shared(slot)
+
+        best = max(sorted(self._free), key=lambda slot: shared(slot) - lost(slot))
+        unused = [slot for slot in sorted(self._free) if not self._texts[slot]]
+        if unused and lost(best) > _WORTH_A_SLOT:
+            return unused[0]
+        return best
+
+
+class EmbeddedEngine:
+    """A DSPy engine that runs a GGUF model in this process through llama.cpp (``xllamacpp``).
+
+    The model is loaded on the first call. A trailing assistant message is not answered but continued as it stands, and
+    the continuation alone is returned (``continues_assistant``), which is what lets all steps of a program share one
+    prompt prefix. Log-probabilities are natural logarithms (nats) of the model's own distribution, before temperature.
+
+    Args:
+        model: A name from ``hopgate lm list`` or the path of a GGUF file.
+        n_ctx: Context size in tokens, shared by all slots.
+        slots: How many requests are inside the model at once; further callers wait.
+        threads: CPU threads; the number of cores that this process may use if not given.
+        cache_mib: Memory for prompt prefixes that a slot has left, in MiB; returning to one then costs little.
+
+    Raises:
+        WeightsError: The weights are missing or damaged.
+        ModelError: An option is out of range.
+
+    Example:
+        >>> engine = EmbeddedEngine("qwen2.5-coder-1.5b")                                          # doctest: +SKIP
+        >>> lm = dspy.LM(engine.model_string, engine=engine, async_engine=engine.asynchronous())   # doctest: +SKIP
+    """
+
+    supports_function_calling = False
+    supports_reasoning = False
+    supports_response_schema = True
+    supported_params = frozenset(
+        {
+            "temperature", "max_tokens", "top_p", "top_k", "stop", "seed", "logprobs", "top_logprobs",
+            "frequency_penalty", "presence_penalty", "response_format",
+        }
+    )  # fmt: skip
+    continues_assistant = True
+
+    def __init__(
+        self, model: str, *, n_ctx: int = 8192, slots: int = 2, threads: int | None = None, cache_mib: int = 1024
+    ) -> None:
+        for name, value, least in (("n_ctx", n_ctx, 256), ("slots", slots, 1), ("cache_mib", cache_mib, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ModelError(f"{model}: `{name}` must be a whole number of at least {least}, got {value!r}")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise ModelError(f"{model}: `threads` must be a whole number of at least 1, got {threads!r}")
+        self.model = model
+        self.options: dict[str, Any] = {
+            "n_ctx": n_ctx, "slots": slots, "threads": threads, "cache_mib": cache_mib
+        }  # fmt: skip
+        self.path = _model_file(model)
+        self.digest = sha256_of(self.path)
+        self._server: Any = None
+        self._start_lock = threading.Lock()
+        self._slots = _Slots(slots)
+
+    @property
+    def model_string(self) -> str:
+        """Name for ``dspy.LM``: it holds the identity of the weights, since DSPy's cache key is made of it."""
+        name = self.model if not _is_path(self.model) else Path(self.model).stem
+        return f"embedded/{name}@{self.digest[:12]}"
+
+    def asynchronous(self) -> AsyncEmbeddedEngine:
+        """The asynchronous counterpart, on the same weights and slots."""
+        return AsyncEmbeddedEngine(self)
+
+    # --- DSPy's engine contract -----------------------------------------------------------------------------------
+
+    def complete(self, request: Request) -> Response:
+        """One completion.
+
+        Raises:
+            InvalidRequestError, ContextLengthError, UnsupportedFeatureError: The request cannot be carried out.
+            ServerError: llama.cpp failed.
+        """
+        validate_request(request)
+        body = _chat_body(request)
+        server = self._started()
+        with self._slots.taken("".join(f"{m['role']}:{m['content']}\0" for m in body["messages"]).rstrip("\0")) as slot:
+            raw = server.handle_chat_completions({**body, "id_slot": slot})
+        return _response(json.loads(raw) if isinstance(raw, str | bytes) else raw, request, body)
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """The completion as events; it arrives in one piece."""
+        yield from response_to_events(self.complete(request))
+
+    def close(self) -> None:
+        """Free the model. The next call loads it again."""
+        with self._start_lock:
+            self._server = None
+
+    def dump_state(self) -> dict[str, Any]:
+        """What :meth:`load_state` needs: the model's name, its checksum and the options."""
+        return {"version": _STATE_VERSION, "model": self.model, "sha256": self.digest, "options": dict(self.options)}
+
+    @classmethod
+    def load_state(cls, state: dict[str, Any]) -> EmbeddedEngine:
+        """The inverse of :meth:`dump_state`.
+
+        Raises:
+            StateError: The state is of a newer version, or the weights are not those it was saved with.
+        """
+        if state.get("version") != _STATE_VERSION:
+            raise StateError(f"embedded LM state has version {state.get('version')!r}, this is {_STATE_VERSION}")
+        engine = cls(state["model"], **state["options"])
+        if engine.digest != state["sha256"]:
+            raise StateError(f"the weights of {state['model']} are not those that the state was saved with")
+        return engine
+
+    # --- sharing ----------------------------------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddedEngine:
+        return self
+
+    def __copy__(self) -> EmbeddedEngine:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (EmbeddedEngine.load_state, (self.dump_state(),))
+
+    def _started(self) -> Any:
+        with self._start_lock:
+            if self._server is None:
+                self._server = _start(self.path, self.options)
+            return self._server
+
+
+class AsyncEmbeddedEngine:
+    """The asynchronous face of an :class:`EmbeddedEngine`: calls wait in worker threads, never on the event loop."""
+
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self.engine = engine
+        self.continues_assistant = engine.continues_assistant
+
+    async def complete(self, request: Request) -> Response:
+        """See :meth:`EmbeddedEngine.complete`."""
+        return await asyncio.to_thread(self.engine.complete, request)
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        """See :meth:`EmbeddedEngine.stream`."""
+        for event in response_to_events(await self.complete(request)):
+            yield event
+
+    async def aclose(self) -> None:
+        """See :meth:`EmbeddedEngine.close`."""
+        await asyncio.to_thread(self.engine.close)
+
+    def dump_state(self) -> dict[str, Any]:
+        """See :meth:`EmbeddedEngine.dump_state`."""
+        return self.engine.dump_state()
+
+    @classmethod
+    def load_state(cls, state: dict[str, Any]) -> AsyncEmbeddedEngine:
+        """See :meth:`EmbeddedEngine.load_state`."""
+        return EmbeddedEngine.load_state(state).asynchronous()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncEmbeddedEngine:
+        return self
+
+
+def _is_path(model: str) -> bool:
+    return model.endswith(".gguf") or "/" in model or os.sep in model
+
+
+def _model_file(model: str) -> Path:
+    if not _is_path(model):
+        return gguf_path(model)
+    path = Path(model).expanduser()
+    if not path.is_file():
+        raise ModelError(f"{model}: no such GGUF file; give the path of one, or a name from `hopgate lm list`")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelError(f"{model}: not a GGUF file (its first bytes are not `GGUF`)")
+    return path
+
+
+def _start(path: Path, options: dict[str, Any]) -> Any:
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the embedded LM needs xllamacpp: pip install 'hopgate[embedded]', or choose another LM"
+        ) from error
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = options["n_ctx"]
+    params.n_parallel = options["slots"]
+    # Without it the context is divided among the slots.
+    params.kv_unified = True
+    params.cache_ram_mib = options["cache_mib"]
+    threads = options["threads"] or _cores()
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.verbosity = -1
+    params.warmup = False
+    params.ui = False
+    params.endpoint_slots = False
+    try:
+        return xllamacpp.Server(params)
+    except Exception as error:  # noqa: BLE001 - the binding raises bare RuntimeErrors and C++ exceptions alike
+        raise ModelError(f"{path.name}: llama.cpp could not load it: {error}") from error
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _chat_body(request: Request) -> dict[str, Any]:
+    """The request as llama.cpp's chat endpoint takes it; what it cannot carry is refused rather than dropped."""
+    config = request.config
+    for name in ("tool_choice", "reasoning", "probabilities"):
+        if getattr(config, name) is not None:
+            raise UnsupportedFeatureError(f"the embedded LM has no `{name}`")
+    if request.tools:
+        raise UnsupportedFeatureError("the embedded LM has no native function calling; use an adapter that needs none")
+    if config.extensions:
+        raise UnsupportedFeatureError(f"the embedded LM does not know {sorted(config.extensions)}")
+    messages = []
+    if request.system is not None:
+        system = request.system
+        messages.append({"role": "system", "content": system if isinstance(system, str) else _text(system)})
+    messages += [{"role": message.role, "content": _text(message.parts)} for message in request.messages]
+    body: dict[str, Any] = {"messages": messages, "cache_prompt": True}
+    for name in ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty"):
+        if getattr(config, name) is not None:
+            body[name] = getattr(config, name)
+    if config.stop:
+        body["stop"] = list(config.stop)
+    if config.logprobs is not None:
+        if config.logprobs > _MAX_TOP_LOGPROBS:
+            raise InvalidRequestError(f"top_logprobs must be at most {_MAX_TOP_LOGPROBS}, got {config.logprobs}")
+        body["logprobs"] = True
+        body["top_logprobs"] = max(1, config.logprobs)
+    if config.response_format is not None:
+        body["response_format"] = _response_format(config.response_format)
+    return body
+
+
+def _response_format(value: Any) -> dict[str, Any]:
+    # Requests hold the bare schema, or a `json_object` marker; llama.cpp wants OpenAI's envelope.
+    if value.get("type") in {"json_object", "json_schema", "text"}:
+        return dict(value)
+    return {"type": "json_schema", "json_schema": {"name": "response", "schema": dict(value)}}
+
+
+def _text(parts: Any) -> str:
+    pieces = []
+    for part in parts:
+        if not isinstance(part, TextPart):
+            raise UnsupportedFeatureError(f"the embedded LM reads text only, got a {part.type} part")
+        pieces.append(part.text)
+    return "".join(pieces)
+
+
+def _response(raw: Any, request: Request, body: dict[str, Any]) -> Response:
+    if not isinstance(raw, dict) or "choices" not in raw:
+        raise _error(raw)
+    choice = raw["choices"][0]
+    text = choice["message"].get("content") or ""
+    last = body["messages"][-1]
+    # llama.cpp returns a continued message together with the beginning that it was given.
+    if last["role"] == "assistant" and text.startswith(last["content"]):
+        text = text[len(last["content"]) :]
+    usage, content = raw.get("usage") or {}, (choice.get("logprobs") or {}).get("content")
+    return Response(
+        id=raw.get("id"),
+        model=request.model,
+        message=Message.assistant([TextPart(text)]),
+        finish_reason=_FINISH.get(choice.get("finish_reason"), "stop"),  # type: ignore[arg-type]
+        usage=Usage(
+            input_tokens=usage.get("prompt_tokens"),
+            output_tokens=usage.get("completion_tokens"),
+            cache_read_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        ),
+        logprobs=None if content is None else tuple(_logprobs(content, request.config.logprobs or 0)),
+    )
+
+
+def _logprobs(content: list[dict[str, Any]], top: int) -> Iterator[TokenLogprob]:
+    for token in content:
+        # The end token comes with an empty text; it is no part of any answer.
+        if token["bytes"]:
+            alternatives = tuple(
+                TopLogprob(token=other["token"], logprob=other["logprob"], bytes=tuple(other["bytes"]))
+                for other in token.get("top_logprobs", ())[:top]
+            )
+            yield TokenLogprob(
+                token=token["token"],
+                logprob=token["logprob"],
+                bytes=tuple(token["bytes"]),
+                token_id=token.get("id"),
+                top=alternatives,
+            )
+
+
+def _error(raw: Any) -> InvalidRequestError | ServerError:
+    detail = raw.get("error") if isinstance(raw, dict) else None
+    if not isinstance(detail, dict):
+        return ServerError(f"llama.cpp answered without a completion: {str(raw)[:200]}")
+    message = str(detail.get("message"))
+    if detail.get("type") == "exceed_context_size_error":
+        return ContextLengthError(f"{message} (raise `n_ctx` of the embedded LM or lower the context budget)")
+    return InvalidRequestError(message) if 400 <= int(detail.get("code", 500)) < 500 else ServerError(message)

@@ -1,0 +1,210 @@
+"""ActiveQA: multi-hop question answering that searches only when the LM does not already know.
+
+At each hop the program asks for the next sub-question, drafts an answer from the LM's own knowledge and reads the
+draft's confidence. A draft that the gate keeps is the hop's answer. Otherwise the program searches, reranks and answers
+from the passages. At the end it reads the best few passages once more with the question.
+
+The confidence of a draft is the mean log-probability of its tokens, as in FLARE (Jiang et al. 2023, section 3.2) but
+over the answer span alone; the search query carries the answers so far, as iterative retrieval does (Trivedi et al.
+2023, IRCoT, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dspy
+
+from ..core import InputError, Passage
+from ..signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
+from .decomposers import Decomposer, Iterative, Plan, same_question
+from .gates import Draft, Gate, gate_of
+from .settings import ActiveSettings, validated
+from .solver import Ask, Find, Found, Solver, Steps, Told, accept
+from .trajectory import Cost, Hop, StopReason, Trajectory
+from .transcript import found, hop_lines, line, shorten, transcript, worked_example
+from .worked_examples import DEFAULT_EXAMPLES
+
+# Short answers: a longer line is not one, and costs a second a dozen tokens.
+_LINE_TOKENS = 48
+_PLAN_TOKENS = 160
+
+
+class ActiveQA(Solver):
+    """Answer a multi-hop question, searching only where the gate does not keep the LM's own draft.
+
+    Args:
+        retriever: An index or anything with ``search(query, k)``.
+        gate: A gate of your own; the one that the settings name if not given.
+        decomposer: A decomposer of your own; the one that the settings name if not given.
+        **settings: See :class:`hopgate.programs.ActiveSettings`.
+
+    Raises:
+        InputError: A setting is unknown or out of range.
+
+    Example:
+        >>> dspy.configure(lm=lm_from_config("embedded/qwen2.5-coder-1.5b"), adapter=CompactAdapter())  # doctest: +SKIP
+        >>> ActiveQA(ColBERTIndex.open("index"), tau=-0.3)(question="...").answer  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, retriever: Any, *, gate: Gate | None = None, decomposer: Decomposer | None = None, **settings: Any
+    ) -> None:
+        super().__init__(retriever, validated(ActiveSettings, settings))
+        self.gate = gate
+        self.decomposer = decomposer
+        self.next_sub_question = dspy.Predict(NextSubQuestion, max_tokens=_LINE_TOKENS)
+        self.plan = dspy.Predict(PlanSubQuestions, max_tokens=_PLAN_TOKENS)
+        self.draft = dspy.Predict(DraftConclusion, max_tokens=_LINE_TOKENS)
+        self.read = dspy.Predict(ReadConclusion, max_tokens=_LINE_TOKENS, logprobs=True)
+        self.compose = dspy.Predict(ComposeAnswer, max_tokens=_LINE_TOKENS, logprobs=True)
+
+    @property
+    def tau(self) -> float:
+        """The threshold on a draft's mean log-probability, in nats."""
+        return self.settings.values.tau
+
+    def _confidence_required(self) -> bool:
+        return self.settings.values.without_confidence == "raise"
+
+    def _steps(self, question: str, trajectory: Trajectory) -> Steps:
+        if trajectory.answer is not None:
+            return trajectory
+        settings: ActiveSettings = self.settings.values
+        reason: StopReason | None = None
+        while reason is None:
+            if len(trajectory.hops) >= settings.max_hops:
+                reason = "max_hops"
+            elif _words_shown(trajectory, settings) > settings.context_words:
+                reason = "context"
+            else:
+                trajectory, sub_question, reason, cost = yield from self._next(trajectory, settings)
+                if sub_question is None:
+                    trajectory = replace(trajectory, other_cost=trajectory.other_cost + cost)
+                else:
+                    hop = yield from self._hop(trajectory, sub_question, settings)
+                    trajectory = trajectory.with_hop(replace(hop, cost=cost + hop.cost))
+        return (yield from self._compose(replace(trajectory, stop_reason=reason), settings))
+
+    def _next(
+        self, trajectory: Trajectory, settings: ActiveSettings
+    ) -> Generator[Ask, Told, tuple[Trajectory, str | None, StopReason | None, Cost]]:
+        if settings.start == "question" and not trajectory.hops and settings.decomposer == "iterative":
+            return trajectory, trajectory.question, None, Cost()
+        decomposer = self.decomposer or (Iterative() if settings.decomposer == "iterative" else Plan())
+        found_next = yield from decomposer.next(trajectory, settings.passage_words, self._demos())
+        return found_next.trajectory, found_next.sub_question, found_next.reason, found_next.cost
+
+    # --- one hop --------------------------------------------------------------------------------------------------------
+
+    def _hop(self, trajectory: Trajectory, sub_question: str, settings: ActiveSettings) -> Generator[Any, Any, Hop]:
+        gate = self.gate or gate_of(settings)
+        hop = Hop(sub_question)
+        if gate.needs_draft:
+            hop, kept = yield from self._draft(trajectory, hop, gate)
+            if kept:
+                return hop
+        if settings.reread and any(earlier.passages for earlier in trajectory.hops):
+            told = yield from self._read(trajectory, hop, settings)
+            hop = replace(hop, cost=hop.cost + told.cost)
+            if told.text and told.confidence and (told.confidence.mean or 0.0) >= settings.tau_read:
+                accept(told)
+                return replace(hop, source="already_read", answer=told.text, answer_confidence=told.confidence)
+        query = _query(trajectory, sub_question, settings)
+        # Other evidence than the search: the sub-question alone, without the answers that the query carries.
+        by = None if settings.rerank == "none" else sub_question
+        fused = settings.rerank == "fused"
+        searched: Found = yield Find(query, settings.k, settings.depth, by, fused)
+        hop = replace(hop, source="search", query=query, passages=searched.passages, cost=hop.cost + searched.cost)
+        told = yield from self._read(trajectory, hop, settings)
+        accept(told)
+        read = Cost(passages_read=len(hop.passages))
+        # Where nothing can be read from the passages, the draft is still the best there is.
+        answer = told.text or hop.draft or ""
+        return replace(hop, answer=answer, answer_confidence=told.confidence, cost=hop.cost + told.cost + read)
+
+    def _draft(self, trajectory: Trajectory, hop: Hop, gate: Gate) -> Generator[Ask, Told, tuple[Hop, bool]]:
+        lines = [transcript(trajectory, words=None), line(f"Task {len(trajectory.hops) + 1}:", hop.sub_question)]
+        inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
+        told = yield Ask("draft", "draft", inputs, self._demos(), confidence=gate.needs_confidence, tentative=True)
+        hop = replace(hop, draft=told.text, confidence=told.confidence, note=told.note, cost=told.cost)
+        if told.text is None:
+            return hop, False
+        kept = gate.keeps(Draft(trajectory, hop.sub_question, told.text, told.confidence))
+        if kept:
+            accept(told)
+            hop = replace(hop, answer=told.text)
+        return hop, kept
+
+    def _read(self, trajectory: Trajectory, hop: Hop, settings: ActiveSettings) -> Generator[Ask, Told, Told]:
+        words = settings.passage_words
+        opened = hop_lines(hop, len(trajectory.hops) + 1, words=words, conclusion=False)
+        lines = [transcript(trajectory, words=words), *opened]
+        inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
+        return (yield Ask("read", "conclusion", inputs, self._demos(), tentative=True))
+
+    # --- the last step ----------------------------------------------------------------------------------------------------
+
+    def _compose(self, trajectory: Trajectory, settings: ActiveSettings) -> Steps:
+        passages = _best(trajectory, settings.final_passages)
+        words = settings.passage_words
+        if len(trajectory.hops) == 1 and same_question(trajectory.hops[0].sub_question, trajectory.question):
+            # The only hop was the question itself: it is read already, so the same text simply goes on.
+            text, passages = transcript(trajectory, words=words), ()
+        else:
+            text = "\n".join(filter(None, [transcript(trajectory, words=None), *found(passages, words)]))
+        inputs = {"question": trajectory.question, "trajectory": text}
+        told: Told = yield Ask("compose", "answer", inputs, self._demos())
+        fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
+        cost = told.cost + Cost(passages_read=len(passages))
+        return replace(
+            trajectory,
+            passages=passages,
+            answer=told.text or fallback,
+            answer_confidence=told.confidence,
+            other_cost=trajectory.other_cost + cost,
+        )
+
+    def _demos(self) -> tuple[dict[str, Any], ...]:
+        settings: ActiveSettings = self.settings.values
+        given = settings.examples
+        examples = DEFAULT_EXAMPLES if given is None else [Trajectory.from_dict(record) for record in given]
+        return tuple(_demo(example, settings.passage_words) for example in examples)
+
+
+def _demo(example: Trajectory, words: int) -> dict[str, Any]:
+    """A worked example as a demo of any step: its transcript, and for other adapters the fields of the last step."""
+    if example.answer is None:
+        raise InputError(f"a worked example needs an answer: {example.question[:80]!r}")
+    return {
+        "question": example.question,
+        "trajectory": transcript(example, words=None),
+        "answer": example.answer,
+        "transcript": worked_example(example, words=words),
+    }
+
+
+def _query(trajectory: Trajectory, sub_question: str, settings: ActiveSettings) -> str:
+    if settings.query == "sub_question":
+        return sub_question
+    known = sub_question.casefold()
+    carried = [hop.answer for hop in trajectory.hops if hop.answer and hop.answer.casefold() not in known]
+    return " ".join([sub_question, *dict.fromkeys(carried)])
+
+
+def _best(trajectory: Trajectory, limit: int) -> tuple[Passage, ...]:
+    """The best passages of the hops, taken in turn: each hop's first, then each one's second."""
+    chosen: dict[str, Passage] = {}
+    searched = [hop.passages for hop in trajectory.hops if hop.passages]
+    for rank in range(max(map(len, searched), default=0)):
+        for passages in searched:
+            if rank < len(passages) and len(chosen) < limit:
+                chosen.setdefault(passages[rank].id, passages[rank])
+    return tuple(chosen.values())
+
+
+def _words_shown(trajectory: Trajectory, settings: ActiveSettings) -> int:
+    texts: Sequence[str] = [passage.long_text for hop in trajectory.hops for passage in hop.passages]
+    return sum(len(shorten(text, settings.passage_words).split()) for text in texts)

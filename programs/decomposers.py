@@ -1,0 +1,118 @@
+"""Decomposers: where the next sub-question comes from.
+
+Both are generators of the solver's requests and return the next sub-question, or ``None`` with the reason for stopping.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from .solver import Ask, Told
+from .trajectory import Cost, StopReason, Trajectory
+from .transcript import NO_MORE, transcript
+
+# Two sub-questions this alike (difflib ratio) ask for the same.
+_SAME = 0.92
+_MAX_PLAN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The outcome of a decomposer.
+
+    Attributes:
+        sub_question: The next sub-question; ``None`` if there is none.
+        trajectory: The trajectory, with the plan if one was made just now.
+        reason: Why there is none.
+        cost: What deciding took.
+    """
+
+    sub_question: str | None
+    trajectory: Trajectory
+    reason: StopReason | None = None
+    cost: Cost = Cost()
+
+
+Decomposition = Generator[Ask, Told, Next]
+
+
+class Decomposer(Protocol):
+    """Finds the next sub-question of a trajectory."""
+
+    def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
+        """The next sub-question."""
+        ...
+
+
+class Iterative:
+    """Asks for the next sub-question only, given what was answered so far."""
+
+    def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
+        """See :class:`Decomposer`. If the LM asks nothing at all, the question itself is the sub-question."""
+        inputs = {"question": trajectory.question, "trajectory": transcript(trajectory, words=words)}
+        told = yield Ask("next_sub_question", "sub_question", inputs, demos)
+        asked = _clean(told.text)
+        if asked is None:
+            if not trajectory.hops:
+                return Next(trajectory.question, trajectory, cost=told.cost)
+            return Next(None, trajectory, "empty" if told.text is None else "finished", told.cost)
+        if repeats(asked, trajectory):
+            return Next(None, trajectory, "repeated", told.cost)
+        return Next(asked, trajectory, cost=told.cost)
+
+
+class Plan:
+    """Asks for all sub-questions at once, with ``#1`` for the first one's answer, and then takes one after the other."""
+
+    def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
+        """See :class:`Decomposer`. A plan that cannot be read is the question itself."""
+        cost = Cost()
+        if trajectory.plan is None:
+            told = yield Ask("plan", "plan", {"question": trajectory.question, "trajectory": ""})
+            cost = told.cost
+            steps = tuple(filter(None, map(_clean, re.split(r"\s*\|\s*|\n", told.text or ""))))
+            trajectory = replace(trajectory, plan=steps[:_MAX_PLAN] or (trajectory.question,))
+        plan = trajectory.plan or ()
+        if len(trajectory.hops) >= len(plan):
+            return Next(None, trajectory, "finished", cost)
+        asked = _filled(plan[len(trajectory.hops)], trajectory)
+        if repeats(asked, trajectory):
+            return Next(None, trajectory, "repeated", cost)
+        return Next(asked, trajectory, cost=cost)
+
+
+def repeats(sub_question: str, trajectory: Trajectory) -> bool:
+    """Whether a sub-question was asked before, in the same or nearly the same words."""
+    asked = _normal(sub_question)
+    return any(
+        asked == earlier or difflib.SequenceMatcher(None, asked, earlier).ratio() >= _SAME
+        for earlier in (_normal(hop.sub_question) for hop in trajectory.hops)
+    )
+
+
+def same_question(left: str, right: str) -> bool:
+    """Whether two questions are the same but for case, punctuation and spaces."""
+    return _normal(left) == _normal(right)
+
+
+def _clean(text: str | None) -> str | None:
+    if text is None:
+        return None
+    text = re.sub(r"^(?:\d+[.)]|-|\*)\s+", "", " ".join(text.split()))
+    return None if not _normal(text) or _normal(text) in {NO_MORE, "done", "finished"} else text
+
+
+def _normal(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _filled(sub_question: str, trajectory: Trajectory) -> str:
+    def answer(match: re.Match[str]) -> str:
+        number = int(match.group(1))
+        return trajectory.hops[number - 1].answer if 1 <= number <= len(trajectory.hops) else match.group()
+
+    return re.sub(r"#(\d+)", answer, sub_question)

@@ -1,0 +1,81 @@
+"""The gate: whether a draft is kept, or the program searches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ..lms.confidence import AnswerConfidence
+from .settings import ActiveSettings
+from .trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a gate decides on.
+
+    Attributes:
+        trajectory: The trajectory before this hop.
+        sub_question: The open sub-question.
+        text: The draft.
+        confidence: Log-probabilities of its tokens; ``None`` where the backend gives none.
+    """
+
+    trajectory: Trajectory
+    sub_question: str
+    text: str
+    confidence: AnswerConfidence | None
+
+
+@runtime_checkable
+class Gate(Protocol):
+    """Decides on each draft. ``needs_draft`` and ``needs_confidence`` say what must be there to decide."""
+
+    needs_draft: bool
+    needs_confidence: bool
+
+    def keeps(self, draft: Draft) -> bool:
+        """Whether the draft is the hop's answer; otherwise the program searches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdGate:
+    """Keeps a draft whose mean log-probability (nats a token) is at least ``tau``."""
+
+    tau: float
+    needs_draft: bool = True
+    needs_confidence: bool = True
+
+    def keeps(self, draft: Draft) -> bool:
+        """See :class:`Gate`. A draft without confidence is not kept."""
+        mean = None if draft.confidence is None else draft.confidence.mean
+        return mean is not None and mean >= self.tau
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantGate:
+    """Always searches, or never: the two ends that a threshold is measured against."""
+
+    search: bool
+
+    @property
+    def needs_draft(self) -> bool:
+        """Only what is kept needs to be drafted."""
+        return not self.search
+
+    @property
+    def needs_confidence(self) -> bool:
+        """The decision is made already."""
+        return False
+
+    def keeps(self, draft: Draft) -> bool:
+        """See :class:`Gate`."""
+        return not self.search
+
+
+def gate_of(settings: ActiveSettings) -> Gate:
+    """The gate that the settings name."""
+    if settings.gate == "threshold":
+        return ThresholdGate(settings.tau)
+    return ConstantGate(search=settings.gate == "always")

@@ -1,0 +1,127 @@
+"""All that is fitted in a program, as one DSPy parameter."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+from dspy.predict.parameter import Parameter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..core import InputError, StateError
+
+STATE_VERSION = 1
+
+
+class ProgramSettings(BaseModel):
+    """Settings that all programs have.
+
+    Attributes:
+        k: Passages that one search puts before the LM.
+        passage_words: Words shown of each passage.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    k: int = Field(3, ge=1, le=100)
+    passage_words: int = Field(100, ge=5)
+
+
+class ActiveSettings(ProgramSettings):
+    """Settings of :class:`hopgate.programs.ActiveQA`.
+
+    Attributes:
+        gate: ``threshold`` searches where the draft's confidence is below ``tau``; ``always`` and ``never`` do not ask
+            for a confidence, and ``always`` asks for no draft.
+        tau: Threshold on the mean log-probability of the draft's tokens, in nats.
+        decomposer: ``iterative`` asks for the next sub-question only; ``plan`` for all at once.
+        start: Whether the first sub-question is asked for, or is the ``question`` itself.
+        query: Whether a search query carries the ``chain`` of answers so far or is the ``sub_question`` alone.
+        depth: Passages that a search fetches before they are reranked.
+        rerank: By what: the ``sub_question`` alone, both rankings ``fused`` by reciprocal rank, or ``none``.
+        reread: Whether a hop first tries the passages that earlier hops have found.
+        tau_read: Threshold for an answer from those, on the mean log-probability of its tokens, in nats.
+        max_hops: Limit on hops.
+        final_passages: Passages that the last step reads once more with the question.
+        context_words: Words of passages that a trajectory may hold before no further hop follows.
+        without_confidence: What to do where the backend gives no usable log-probabilities: ``raise``, or ``search``.
+        examples: Worked examples as trajectories in JSON; those of hopgate if not given.
+    """
+
+    gate: Literal["threshold", "always", "never"] = "threshold"
+    tau: float = Field(-0.3, le=0)
+    decomposer: Literal["iterative", "plan"] = "iterative"
+    start: Literal["sub_question", "question"] = "sub_question"
+    query: Literal["chain", "sub_question"] = "chain"
+    depth: int = Field(10, ge=1, le=1000)
+    rerank: Literal["sub_question", "fused", "none"] = "sub_question"
+    reread: bool = False
+    tau_read: float = Field(-0.05, le=0)
+    max_hops: int = Field(4, ge=1, le=20)
+    final_passages: int = Field(4, ge=0, le=100)
+    context_words: int = Field(1500, ge=50)
+    without_confidence: Literal["raise", "search"] = "raise"
+    examples: list[dict[str, Any]] | None = None
+
+
+S = TypeVar("S", bound=ProgramSettings)
+
+
+class Settings(Parameter, Generic[S]):
+    """A program's settings as a DSPy parameter, so that they are saved, loaded and copied with its predictors.
+
+    ``reset()`` keeps what was fitted: teleprompters reset a program before they bootstrap it, and it must go on
+    searching as it was told to.
+
+    Args:
+        values: The settings.
+    """
+
+    def __init__(self, values: S) -> None:
+        self.values = values
+
+    def update(self, **changes: Any) -> None:
+        """Change some settings.
+
+        Raises:
+            InputError: A name is unknown or a value is out of range.
+        """
+        self.values = validated(type(self.values), {**self.values.model_dump(), **changes})
+
+    def reset(self) -> None:
+        """Keep everything: settings are fitted, not bootstrapped."""
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        """The settings as a JSON object with a version."""
+        return {"version": STATE_VERSION, **self.values.model_dump(mode="json")}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take settings from a saved state; those that an older state lacks keep their defaults.
+
+        Raises:
+            StateError: The state is of a newer version or does not fit.
+        """
+        data = dict(state)
+        version = data.pop("version", None)
+        if not isinstance(version, int) or version > STATE_VERSION:
+            raise StateError(f"the settings have version {version!r}; this hopgate reads up to {STATE_VERSION}")
+        try:
+            self.values = validated(type(self.values), data)
+        except InputError as error:
+            raise StateError(f"saved settings do not fit: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Settings({self.values!r})"
+
+
+def validated(model: type[S], values: dict[str, Any]) -> S:
+    """The settings that a dictionary describes.
+
+    Raises:
+        InputError: A name is unknown or a value is out of range; the message names the setting.
+    """
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"])) or model.__name__
+        raise InputError(f"setting `{name}`: {first['msg']} (got {str(first.get('input'))[:60]!r})") from error

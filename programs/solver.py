@@ -1,0 +1,260 @@
+"""The common part of all programs: steps as a generator of requests, with a synchronous and an asynchronous driver.
+
+A program's steps are written once. They yield what they need, an LM call or a search, and get the outcome back; the
+drivers carry the requests out. So ``acall`` needs no second copy of any program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ..core import ConfidenceError, InputError, Passage
+from ..lms.confidence import AnswerConfidence, answer_confidence
+from .metering import Meter
+from .retrievers import RetrieverHandle
+from .settings import ProgramSettings, Settings
+from .trajectory import Cost, Trajectory
+
+MAX_QUESTION_CHARACTERS = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Request: call one of the program's predictors.
+
+    Attributes:
+        step: Name of the predictor.
+        field: Its output.
+        inputs: Its inputs.
+        demos: Demos that go before the predictor's own.
+        confidence: Whether the output's log-probabilities are needed; a backend without them then is an error.
+        tentative: Whether the call joins the trace only once it is accepted.
+    """
+
+    step: str
+    field: str
+    inputs: dict[str, Any]
+    demos: tuple[dict[str, Any], ...] = ()
+    confidence: bool = False
+    tentative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Request: search, and rerank what was found.
+
+    Attributes:
+        query: The query.
+        k: Passages to return.
+        depth: Passages to fetch before reranking.
+        rerank_query: What to rerank by; ``None`` keeps the search's order.
+        fused: Whether the two rankings are fused by reciprocal rank.
+    """
+
+    query: str
+    k: int
+    depth: int | None = None
+    rerank_query: str | None = None
+    fused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Outcome of an :class:`Ask`.
+
+    Attributes:
+        text: The output, ``None`` if the LM gave none that could be read.
+        confidence: Log-probabilities of its tokens, if they could be had.
+        note: Why there is no text or no confidence.
+        cost: What the call took.
+        entries: The trace of the call.
+    """
+
+    text: str | None
+    confidence: AnswerConfidence | None
+    note: str | None
+    cost: Cost
+    entries: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Outcome of a :class:`Find`."""
+
+    passages: tuple[Passage, ...]
+    cost: Cost
+
+
+Steps = Generator[Ask | Find, Any, Trajectory]
+
+
+class Solver(dspy.Module):
+    """Base of all programs: ``solver(question=..., trajectory=None) -> dspy.Prediction(answer, trajectory, cost)``.
+
+    Resuming is the same call with a prefix of a trajectory. Subclasses write ``_steps``.
+
+    Args:
+        retriever: What to search with; ``None`` for programs that never search.
+        settings: The program's settings.
+    """
+
+    def __init__(self, retriever: Any, settings: ProgramSettings) -> None:
+        super().__init__()
+        self.retriever = None if retriever is None else RetrieverHandle(retriever)
+        self.settings: Settings[Any] = Settings(settings)
+
+    def forward(self, question: str, trajectory: Trajectory | None = None) -> dspy.Prediction:
+        """Answer a question.
+
+        Args:
+            question: The question.
+            trajectory: A prefix of a trajectory of the same question to resume from.
+
+        Returns:
+            ``answer`` (text), ``trajectory`` (:class:`Trajectory`) and ``cost`` (:class:`Cost`).
+
+        Raises:
+            InputError: The question is empty, too long, or not the trajectory's.
+            ConfidenceError: The gate needs a confidence and the backend gives none.
+            RetrievalError: The retriever failed.
+        """
+        steps = self._steps(*_checked(question, trajectory))
+        outcome: Any = None
+        while True:
+            try:
+                request = steps.send(outcome)
+            except StopIteration as stop:
+                return _prediction(stop.value)
+            outcome = self._ask(request) if isinstance(request, Ask) else self._find(request)
+
+    async def aforward(self, question: str, trajectory: Trajectory | None = None) -> dspy.Prediction:
+        """As :meth:`forward`; LM calls are awaited and searches run in worker threads."""
+        steps = self._steps(*_checked(question, trajectory))
+        outcome: Any = None
+        while True:
+            try:
+                request = steps.send(outcome)
+            except StopIteration as stop:
+                return _prediction(stop.value)
+            if isinstance(request, Ask):
+                outcome = await self._aask(request)
+            else:
+                outcome = await asyncio.to_thread(self._find, request)
+
+    def _steps(self, question: str, trajectory: Trajectory) -> Steps:
+        raise NotImplementedError
+
+    # --- carrying requests out ----------------------------------------------------------------------------------------
+
+    def _call(self, ask: Ask) -> tuple[Any, dict[str, Any]]:
+        predictor = getattr(self, ask.step)
+        arguments: dict[str, Any] = dict(ask.inputs)
+        if ask.demos:
+            own = predictor.demos if isinstance(predictor, dspy.Predict) else []
+            arguments["demos"] = [*ask.demos, *own]
+        if ask.confidence:
+            arguments["config"] = {"logprobs": True}
+        return predictor, arguments
+
+    def _ask(self, ask: Ask) -> Told:
+        predictor, arguments = self._call(ask)
+        meter, entries, start = Meter(), [], time.perf_counter()
+        prediction, note = None, None
+        with meter.active(), dspy.context(trace=entries):
+            try:
+                prediction = predictor(**arguments)
+            except AdapterParseError as error:
+                note = _unreadable(error)
+        return self._told(ask, prediction, note, meter, entries, start)
+
+    async def _aask(self, ask: Ask) -> Told:
+        predictor, arguments = self._call(ask)
+        meter, entries, start = Meter(), [], time.perf_counter()
+        prediction, note = None, None
+        with meter.active(), dspy.context(trace=entries):
+            try:
+                prediction = await predictor.acall(**arguments)
+            except AdapterParseError as error:
+                note = _unreadable(error)
+        return self._told(ask, prediction, note, meter, entries, start)
+
+    def _told(
+        self, ask: Ask, prediction: Any, note: str | None, meter: Meter, entries: list[Any], start: float
+    ) -> Told:
+        text, confidence = None, None
+        if prediction is not None:
+            text = str(getattr(prediction, ask.field) or "").strip() or None
+            note = None if text else "empty"
+        if text is not None and (ask.confidence or hasattr(prediction, "logprobs")):
+            try:
+                confidence = answer_confidence(prediction, ask.field)
+            except ConfidenceError as error:
+                if ask.confidence and self._confidence_required():
+                    raise
+                note = str(error)
+        cost = replace(meter.cost(), seconds=time.perf_counter() - start)
+        told = Told(text, confidence, note, cost, entries)
+        if not ask.tentative:
+            accept(told)
+        return told
+
+    def _confidence_required(self) -> bool:
+        return True
+
+    def _find(self, find: Find) -> Found:
+        if self.retriever is None:
+            raise InputError(f"{type(self).__name__} searches, but was made without a retriever")
+        start = time.perf_counter()
+        depth = max(find.k, find.depth or 0) if find.rerank_query is not None else find.k
+        passages = self.retriever.search(find.query, depth)
+        if find.rerank_query is not None and len(passages) > 1:
+            reranked = self.retriever.rerank(find.rerank_query, passages)
+            if reranked is not None:
+                passages = _fuse(passages, reranked) if find.fused else reranked
+        return Found(passages[: find.k], Cost(retrievals=1, seconds=time.perf_counter() - start))
+
+
+def accept(told: Told) -> None:
+    """Let a call join the trace that teleprompters learn from."""
+    trace, limit = dspy.settings.trace, dspy.settings.max_trace_size
+    if trace is not None and limit > 0:
+        trace.extend(told.entries)
+        del trace[: max(0, len(trace) - limit)]
+
+
+def _checked(question: str, trajectory: Trajectory | None) -> tuple[str, Trajectory]:
+    if not isinstance(question, str) or not question.strip():
+        raise InputError("the question is empty")
+    if len(question) > MAX_QUESTION_CHARACTERS:
+        raise InputError(f"the question has {len(question)} characters; at most {MAX_QUESTION_CHARACTERS} are read")
+    if trajectory is None:
+        return question, Trajectory(question)
+    if trajectory.question != question:
+        raise InputError(f"the trajectory to resume is of another question: {trajectory.question[:80]!r}")
+    return question, trajectory
+
+
+def _prediction(trajectory: Trajectory) -> dspy.Prediction:
+    return dspy.Prediction(answer=trajectory.answer or "", trajectory=trajectory, cost=trajectory.cost)
+
+
+def _unreadable(error: AdapterParseError) -> str:
+    response = str(error.lm_response or "")
+    # DSPy renders the empty output as text in this message; to the reader it is simply no answer.
+    return "empty" if "empty or null" in str(error) else f"unreadable: {response[:200]}"
+
+
+def _fuse(first: Sequence[Passage], second: Sequence[Passage], constant: int = 60) -> tuple[Passage, ...]:
+    """Reciprocal rank fusion (Cormack et al. 2009)."""
+    gain: dict[str, float] = {}
+    for ranking in (first, second):
+        for rank, passage in enumerate(ranking, 1):
+            gain[passage.id] = gain.get(passage.id, 0.0) + 1.0 / (constant + rank)
+    return tuple(sorted(first, key=lambda passage: -gain[passage.id]))

@@ -1,0 +1,184 @@
+"""The trajectory: an immutable record of how a question was answered, from which a solver can resume.
+
+Everything else is built on it: resuming a prefix is the same call as starting; ablations and corrections are other
+decisions on the same prefix. A trajectory goes to JSON and back unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from ..core import InputError, Passage, StateError
+from ..lms.confidence import AnswerConfidence
+
+SCHEMA_VERSION = 1
+
+Source = Literal["memory", "already_read", "search"]
+"""Where a hop's answer comes from: the LM's own knowledge, passages of an earlier hop, or a search of its own."""
+
+StopReason = Literal["finished", "max_hops", "repeated", "empty", "no_plan", "context"]
+"""Why no further hop followed: the LM asked nothing more; the limit on hops; a repeated or near-identical sub-question;
+an empty one; the plan was carried out or could not be read; the context budget was used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What answering took.
+
+    LM calls and tokens are *logical*: a call that a warm cache answered counts like any other, so that figures do not
+    depend on what ran before. ``cached_calls`` says how many of them a cache answered, ``billed_tokens`` what was
+    really computed or paid for.
+
+    Attributes:
+        retrievals: Calls of ``search``.
+        lm_calls: LM calls.
+        prompt_tokens: Tokens of all prompts.
+        completion_tokens: Tokens of all completions.
+        prefix_tokens: Those of the prompts' tokens that the backend took from its prefix cache.
+        cached_calls: LM calls answered by DSPy's cache.
+        billed_tokens: Prompt and completion tokens of the other calls.
+        passages_read: Passages put before the LM, once for each call that showed them anew.
+        seconds: Wall time.
+    """
+
+    retrievals: int = 0
+    lm_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prefix_tokens: int = 0
+    cached_calls: int = 0
+    billed_tokens: int = 0
+    passages_read: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(Cost)))
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One sub-question and how it was answered.
+
+    Attributes:
+        sub_question: The sub-question.
+        draft: The answer from the LM's own knowledge; ``None`` where none was asked for or none came.
+        confidence: Log-probabilities of the draft's tokens; ``None`` with a ``note`` where there are none.
+        note: Why there is no draft or no confidence.
+        source: Where the answer comes from.
+        query: What was searched for; ``None`` if nothing was.
+        passages: The passages that the hop's own search put before the LM, best first.
+        answer: The hop's conclusion.
+        answer_confidence: Log-probabilities of the conclusion's tokens, if it was read from passages.
+        cost: What this hop took.
+    """
+
+    sub_question: str
+    draft: str | None = None
+    confidence: AnswerConfidence | None = None
+    note: str | None = None
+    source: Source = "memory"
+    query: str | None = None
+    passages: tuple[Passage, ...] = ()
+    answer: str = ""
+    answer_confidence: AnswerConfidence | None = None
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A question, the hops taken so far, and at the end the answer.
+
+    Attributes:
+        question: The question.
+        hops: The hops, in order.
+        plan: All sub-questions at once, if the decomposer plans; ``None`` otherwise.
+        passages: The passages of the last reading.
+        answer: The final answer; ``None`` while there is none.
+        answer_confidence: Log-probabilities of the final answer's tokens, where the backend gives them.
+        stop_reason: Why no further hop followed.
+        revisions: Attempts that were given up, as JSON objects, oldest first.
+        other_cost: What was spent outside the hops: planning, asking whether to go on, the last reading.
+    """
+
+    question: str
+    hops: tuple[Hop, ...] = ()
+    plan: tuple[str, ...] | None = None
+    passages: tuple[Passage, ...] = ()
+    answer: str | None = None
+    answer_confidence: AnswerConfidence | None = None
+    stop_reason: StopReason | None = None
+    revisions: tuple[dict[str, Any], ...] = ()
+    other_cost: Cost = field(default_factory=Cost)
+
+    @property
+    def cost(self) -> Cost:
+        """What the whole trajectory took, its hops included."""
+        total = self.other_cost
+        for hop in self.hops:
+            total = total + hop.cost
+        return total
+
+    def prefix(self, hops: int) -> Trajectory:
+        """The trajectory after its first ``hops`` hops, without an answer, to resume from.
+
+        Raises:
+            InputError: There are fewer hops.
+        """
+        if not 0 <= hops <= len(self.hops):
+            raise InputError(f"a prefix of {hops} hops was asked for, the trajectory has {len(self.hops)}")
+        return Trajectory(self.question, self.hops[:hops], self.plan, revisions=self.revisions)
+
+    def with_hop(self, hop: Hop) -> Trajectory:
+        """The trajectory with one more hop."""
+        return replace(self, hops=(*self.hops, hop))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; :meth:`from_dict` is the inverse."""
+        record = asdict(self)
+        record["version"] = SCHEMA_VERSION
+        record["passages"] = [passage.to_dict() for passage in self.passages]
+        for hop, written in zip(self.hops, record["hops"], strict=True):
+            written["passages"] = [passage.to_dict() for passage in hop.passages]
+        for name in ("hops", "plan", "revisions"):
+            record[name] = None if record[name] is None else list(record[name])
+        return record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Trajectory:
+        """Read what :meth:`to_dict` wrote.
+
+        Raises:
+            StateError: The object is of a newer version or has a field that a trajectory has not.
+        """
+        version = record.get("version", SCHEMA_VERSION)
+        if version != SCHEMA_VERSION:
+            raise StateError(f"the trajectory has version {version!r}; this hopgate reads version {SCHEMA_VERSION}")
+        try:
+            data = {key: value for key, value in record.items() if key != "version"}
+            data["hops"] = tuple(_hop(hop) for hop in data.get("hops") or ())
+            data["plan"] = None if data.get("plan") is None else tuple(data["plan"])
+            data["passages"] = tuple(Passage.from_dict(passage) for passage in data.get("passages") or ())
+            data["answer_confidence"] = _confidence(data.get("answer_confidence"))
+            data["revisions"] = tuple(data.get("revisions") or ())
+            data["other_cost"] = Cost(**data.get("other_cost") or {})
+            return cls(**data)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise StateError(f"not a trajectory: {error}") from error
+
+
+def _hop(record: Mapping[str, Any]) -> Hop:
+    data = dict(record)
+    data["passages"] = tuple(Passage.from_dict(passage) for passage in data.get("passages") or ())
+    for name in ("confidence", "answer_confidence"):
+        data[name] = _confidence(data.get(name))
+    data["cost"] = Cost(**data.get("cost") or {})
+    hop = Hop(**data)
+    if hop.source not in get_args(Source):
+        raise StateError(f"not a trajectory: a hop's source is {hop.source!r}, not one of {get_args(Source)}")
+    return hop
+
+
+def _confidence(record: Mapping[str, Any] | None) -> AnswerConfidence | None:
+    return None if record is None else AnswerConfidence(**record)

@@ -1,0 +1,63 @@
+"""Signatures of the steps of a multi-hop solver.
+
+Only the last step's output is called ``answer``, since labelled demos go wherever that name is. The trajectory of a
+draft holds conclusions alone and never passages: with passages in view its confidence would measure reading, not
+knowledge.
+"""
+
+from __future__ import annotations
+
+import dspy
+
+
+class NextSubQuestion(dspy.Signature):
+    """Ask for the next single fact that is missing, or write none."""
+
+    question: str = dspy.InputField()
+    trajectory: str = dspy.InputField(desc="sub-questions, passages found and conclusions so far")
+    sub_question: str = dspy.OutputField(desc="a question about one fact, or none if the question can be answered")
+
+
+class PlanSubQuestions(dspy.Signature):
+    """Split the question into 2 to 4 simple questions that each ask for one fact, separated by |. Write #1, #2 for the
+    answers of earlier ones."""
+
+    question: str = dspy.InputField()
+    trajectory: str = dspy.InputField(desc="plans that failed, if any")
+    plan: str = dspy.OutputField(desc="simple questions separated by |")
+
+
+class DraftConclusion(dspy.Signature):
+    """Conclude from what you know."""
+
+    question: str = dspy.InputField()
+    trajectory: str = dspy.InputField(desc="sub-questions and conclusions so far, then the open sub-question")
+    draft: str = dspy.OutputField(desc="short answer to the open sub-question")
+
+
+class ReadConclusion(dspy.Signature):
+    """Conclude from what was found."""
+
+    question: str = dspy.InputField()
+    trajectory: str = dspy.InputField(desc="the steps so far, then the open sub-question and the passages found")
+    conclusion: str = dspy.OutputField(desc="short answer to the open sub-question")
+
+
+class ComposeAnswer(dspy.Signature):
+    """Give the final answer to the question in the fewest words."""
+
+    question: str = dspy.InputField()
+    trajectory: str = dspy.InputField(desc="sub-questions and conclusions, then the best passages")
+    answer: str = dspy.OutputField(desc="short answer to the question")
+
+
+# The lines of the worked examples, numbered; their instructions are what the examples show (see CompactAdapter).
+for _signature, _label in (
+    (NextSubQuestion, "Task #:"),
+    (PlanSubQuestions, "Plan:"),
+    (DraftConclusion, "Conclusion #:"),
+    (ReadConclusion, "Conclusion #:"),
+    (ComposeAnswer, "Answer:"),
+):
+    _extra = next(iter(_signature.output_fields.values())).json_schema_extra
+    _extra.update({"prefix": _label, "implied_instruction": _signature.instructions})  # type: ignore[union-attr]

@@ -1,0 +1,312 @@
+"""Building: every size of corpus, interruption, two at once, what is refused, and a folder that can be moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hopgate.core import CorpusError, HopgateError, IndexStoreError, InputError, Passage
+from hopgate.index import ColBERTIndex, Encoder, build, read_info, store
+from test_index_support import make_checkpoint, passages, write_corpus
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "CHUNK", 4)
+    monkeypatch.setattr(build, "CHUNK", 4)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 21])
+@pytest.mark.usefixtures("small_chunks")
+def test_every_size_finds_each_passage(tmp_path: Path, checkpoint: Path, count: int) -> None:
+    corpus = passages(count)
+    progress: list[tuple[int, int]] = []
+    index = ColBERTIndex.build(
+        corpus,
+        tmp_path / "index",
+        checkpoint=checkpoint,
+        on_progress=lambda done, total: progress.append((done, total)),
+    )
+    assert len(index) == count
+    assert progress[-1] == (count, count)
+    assert progress == sorted(progress)
+    found = index.search("who", k=1000)
+    assert sorted(passage.id for passage in found) == sorted(passage.id for passage in corpus)
+    # Under a foreign id a passage is encoded afresh: each one's stored vectors must be its own.
+    fresh = {p.id[1:]: p.score for p in index.rerank("who", [Passage(f"x{p.id}", p.title, p.text) for p in corpus])}
+    assert {p.id: p.score for p in found} == pytest.approx(fresh, abs=5e-3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".index.lock", "index"]
+
+
+def test_empty_corpus_leaves_nothing(tmp_path: Path, checkpoint: Path) -> None:
+    with pytest.raises(CorpusError, match="holds no passages"):
+        ColBERTIndex.build([], tmp_path / "index", checkpoint=checkpoint)
+    corpus = write_corpus(tmp_path / "c.jsonl", [{"id": 1, "text": "x"}, "broken"])
+    with pytest.raises(CorpusError, match=r"c\.jsonl:2: "):
+        ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".index.lock", "c.jsonl"]
+
+
+def test_odd_texts_come_back_as_they_are(tmp_path: Path, checkpoint: Path) -> None:
+    corpus = [
+        Passage("日本", "émigré 🙂", 'a\0b\u2028\r\n\t\\ "quoted" </script>'),
+        Passage("long", "", "word " * 20_000),
+        Passage("twin 1", "T", "the same"),
+        Passage("twin 2", "T", "the same"),
+        Passage("...", "", "?!"),
+    ]
+    index = ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
+    assert index.passages([passage.id for passage in corpus]) == corpus
+    assert [passage.id for passage in index.search("T | the same", k=2)] == ["twin 1", "twin 2"]
+
+
+@pytest.mark.parametrize("bad", [{"engine": "fast"}, {"nbits": 3}, {"nbits": True}])
+def test_bad_arguments(tmp_path: Path, checkpoint: Path, bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(bad))} must be one of"):
+        ColBERTIndex.build(passages(2), tmp_path / "index", checkpoint=checkpoint, **bad)
+
+
+def test_bad_passages(tmp_path: Path, checkpoint: Path) -> None:
+    strings: Any = ["text"]
+    with pytest.raises(InputError, match=r"corpus\[0\] is a str"):
+        ColBERTIndex.build(strings, tmp_path / "index", checkpoint=checkpoint)
+    with pytest.raises(CorpusError, match=r"corpus\[1\]: id 'a' occurs a second time"):
+        ColBERTIndex.build([Passage("a", "", "x"), Passage("a", "", "y")], tmp_path / "index", checkpoint=checkpoint)
+
+
+def test_what_is_not_an_index_is_not_touched(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "precious.txt").write_text("x")
+    (tmp_path / "file").write_text("x")
+    for name, reason in (("folder", "is not an index"), ("file", "is a file")):
+        with pytest.raises(IndexStoreError, match=reason):
+            ColBERTIndex.build(passages(2), tmp_path / name, checkpoint=checkpoint)
+    assert (tmp_path / "folder" / "precious.txt").read_text() == "x"
+    (tmp_path / "empty").mkdir()
+    assert len(ColBERTIndex.build(passages(2), tmp_path / "empty", checkpoint=checkpoint)) == 2
+
+
+def test_finished_index_is_not_built_again(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "c.jsonl", [passage.to_dict() for passage in passages(5)])
+    ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
+    before = files(tmp_path / "index")
+    monkeypatch.setattr(Encoder, "encode_passages", lambda *_, **__: pytest.fail("encoded again"))
+    assert len(ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)) == 5
+    assert len(ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint, engine="exact")) == 5
+    assert files(tmp_path / "index") == before
+    assert not (tmp_path / "index.part").exists()
+
+
+def test_other_corpus_or_checkpoint_replaces(tmp_path: Path, checkpoint: Path) -> None:
+    index = ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint)
+    assert len(ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=checkpoint)) == 3
+    other = make_checkpoint(tmp_path / "other", seed=1)
+    replaced = ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=other)
+    assert replaced.info()["checkpoint"] == "other"
+    # The one that was open goes on with the files that it has mapped.
+    assert len(index.search("who", k=9)) == 5
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_interrupted_build_goes_on(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = passages(18)
+    ColBERTIndex.build(corpus, tmp_path / "whole", checkpoint=checkpoint)
+    original = Encoder.encode_passages
+    encoded: list[int] = []
+
+    def failing(self: Encoder, texts: Any, **options: Any) -> Any:
+        if len(encoded) == 2:
+            raise KeyboardInterrupt
+        encoded.append(len(texts))
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(Encoder, "encode_passages", failing)
+    with pytest.raises(KeyboardInterrupt):
+        ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
+    assert not (tmp_path / "index").exists()
+    encoded[:] = [0] * 10
+    ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
+    assert encoded[10:] == [4, 4, 2]
+    assert files(tmp_path / "index") == files(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("changed", ["corpus", "checkpoint"])
+def test_unfinished_chunks_of_something_else_are_dropped(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_make_engine", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint)
+    assert (tmp_path / "index.part" / "vectors" / "00002.npy").exists()
+    corpus = passages(9) if changed == "checkpoint" else [*passages(8), Passage("p8", "", "new")]
+    used = make_checkpoint(tmp_path / "other", seed=1) if changed == "checkpoint" else checkpoint
+    ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=used)
+    ColBERTIndex.build(corpus, tmp_path / "whole", checkpoint=used)
+    assert files(tmp_path / "index") == files(tmp_path / "whole")
+
+
+KILLED = """
+import sys
+from hopgate.index import ColBERTIndex, build, store
+from test_index_support import passages
+store.CHUNK = build.CHUNK = 4
+ColBERTIndex.build(passages(400), sys.argv[1], checkpoint=sys.argv[2], on_progress=lambda d, t: print(d, flush=True))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX")
+def test_killed_build_goes_on(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "CHUNK", 4)
+    monkeypatch.setattr(build, "CHUNK", 4)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "index"), str(checkpoint)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        stdout = process.stdout
+        assert stdout is not None
+        while int(stdout.readline() or 400) < 20:
+            pass
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "index").exists()
+    kept = len(list((tmp_path / "index.part" / "vectors").glob("?????.npy")))
+    assert 0 < kept < 100
+    first = time.time_ns()
+    ColBERTIndex.build(passages(400), tmp_path / "index", checkpoint=checkpoint)
+    vectors = (tmp_path / "index" / "vectors").glob("?????.npy")
+    assert sum(path.stat().st_mtime_ns < first for path in vectors) == kept
+    ColBERTIndex.build(passages(400), tmp_path / "whole", checkpoint=checkpoint)
+    assert files(tmp_path / "index").keys() == files(tmp_path / "whole").keys()
+    queries = [passage.text for passage in passages(30)]
+    one, two = (ColBERTIndex.open(tmp_path / name, checkpoint=checkpoint) for name in ("index", "whole"))
+    assert [one.search(query) for query in queries] == [two.search(query) for query in queries]
+
+
+def test_two_builds_at_once(tmp_path: Path, checkpoint: Path) -> None:
+    refused: list[str] = []
+
+    def second(done: int, total: int) -> None:
+        if not refused:
+            with pytest.raises(HopgateError) as caught:
+                ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=checkpoint)
+            refused.append(str(caught.value))
+
+    assert len(ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint, on_progress=second)) == 5
+    assert "another process is building this index" in refused[0]
+
+
+def test_moved_folder_and_nothing_of_the_machine_inside(tmp_path: Path, checkpoint: Path) -> None:
+    index = ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint)
+    expected = index.search("capital of france")
+    shutil.move(tmp_path / "index", tmp_path / "elsewhere")
+    moved = ColBERTIndex.open(tmp_path / "elsewhere", checkpoint=checkpoint)
+    assert moved.search("capital of france") == expected
+    moved.verify()
+    import socket
+
+    content = b"".join(files(tmp_path / "elsewhere").values())
+    for secret in (str(tmp_path), str(checkpoint.parent), socket.gethostname(), str(Path.home()), sys.argv[0]):
+        assert len(secret) < 3 or secret.encode() not in content
+
+
+@pytest.fixture
+def built(tmp_path: Path, checkpoint: Path) -> Path:
+    ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint)
+    return tmp_path / "index"
+
+
+def test_wrong_and_missing_checkpoint(built: Path, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(IndexStoreError, match="made with the local checkpoint 'tiny'; name its folder"):
+        ColBERTIndex.open(built)
+    other = make_checkpoint(tmp_path / "other", seed=1)
+    with pytest.raises(IndexStoreError, match="made with another checkpoint"):
+        ColBERTIndex.open(built, checkpoint=other)
+    assert read_info(built)["checkpoint"] == "tiny"
+    assert len(ColBERTIndex.open(built, checkpoint=checkpoint)) == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"format": 99}, "`format` is 99"),
+        ({"passages": "6"}, "`passages` is '6'"),
+        ({"engine": "other"}, "engine 'other'"),
+        ({"passages": 7}, "do not fit the manifest"),
+        ({"new": 1}, "unknown field `new`"),
+        ({"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}, "not inside the folder"),
+        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}}, "not inside the folder"),
+        ({"files": {"passages.jsonl": {"bytes": "1", "sha256": ""}}}, "no size and checksum"),
+    ],
+)
+def test_changed_manifest(built: Path, checkpoint: Path, changes: dict[str, Any], reason: str) -> None:
+    path = built / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(IndexStoreError, match=reason):
+        ColBERTIndex.open(built, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}'])
+def test_broken_manifest(built: Path, checkpoint: Path, content: str) -> None:
+    (built / "manifest.json").write_text(content)
+    with pytest.raises(IndexStoreError, match=r"manifest\.json: "):
+        ColBERTIndex.open(built, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    "name", ["passages.jsonl", "passages.offsets.npy", "vectors/00000.npy", "vectors/00000.lengths.npy"]
+)
+@pytest.mark.parametrize("damage", ["missing", "truncated", "linked", "changed"])
+def test_damaged_file_is_named(built: Path, checkpoint: Path, tmp_path: Path, name: str, damage: str) -> None:
+    path = built / name
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-1])
+    elif damage == "linked":
+        path.symlink_to(path.rename(tmp_path / "outside"))
+    else:
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(bytes(content))
+    with pytest.raises(IndexStoreError, match=path.name.split(".")[0]):
+        ColBERTIndex.open(built, checkpoint=checkpoint).verify()
+
+
+def test_missing_folder_and_unfinished_one(tmp_path: Path) -> None:
+    with pytest.raises(IndexStoreError, match="no such index folder"):
+        ColBERTIndex.open(tmp_path / "none")
+    with pytest.raises(IndexStoreError, match=r"has no manifest\.json"):
+        ColBERTIndex.open(tmp_path)
+
+
+def test_damaged_index_is_built_anew(built: Path, checkpoint: Path) -> None:
+    (built / "passages.jsonl").unlink()
+    assert len(ColBERTIndex.build(passages(6), built, checkpoint=checkpoint)) == 6
+
+
+def test_full_disk(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(build, "write_atomic", full)
+    with pytest.raises(IndexStoreError, match="No space left on device"):
+        ColBERTIndex.build(passages(2), tmp_path / "index", checkpoint=checkpoint)
+    assert not (tmp_path / "index").exists()
