@@ -1,8 +1,8 @@
 """AUROC of a draft's confidence for its correctness, hop by hop, along gold chains of MuSiQue.
 
-Three kinds of draft for each sub-question: ``fork`` (question and conclusions alone, as ActiveQA drafts), ``plain`` (the
-sub-question alone, in a prompt of its own) and ``passages`` (as ``fork``, with the passages in view that a search for
-the whole question finds). A draft is right if the gold answer and the draft contain each other as whole words.
+Three kinds of draft for each sub-question: ``fork`` (question and conclusions alone, as ActiveQA drafts), ``plain``
+(the sub-question alone, in a prompt of its own) and ``passages`` (as ``fork``, with the passages in view that a search
+for the whole question finds). A draft is right if the gold answer and the draft contain each other as whole words.
 
     python benchmarks/gate.py run --data DIR --index DIR --out benchmarks/results/gate.jsonl
     python benchmarks/gate.py report benchmarks/results/gate.jsonl
@@ -18,8 +18,6 @@ from typing import Any
 import click
 import dspy
 import numpy as np
-from scipy.stats import mannwhitneyu
-
 from hopgate.evaluation.metrics import cover_em
 from hopgate.index import ColBERTIndex
 from hopgate.lms import CompactAdapter, answer_confidence, lm_from_config
@@ -27,6 +25,7 @@ from hopgate.programs.trajectory import Hop, Trajectory
 from hopgate.programs.transcript import found, line, transcript, worked_example
 from hopgate.programs.worked_examples import DEFAULT_EXAMPLES
 from hopgate.signatures import AnswerDirectly, DraftConclusion
+from scipy.stats import mannwhitneyu
 
 KINDS = ("fork", "plain", "passages")
 
@@ -86,7 +85,12 @@ def _chain(row: dict[str, Any]) -> Iterator[tuple[str, str, Trajectory]]:
 
 
 def _draft(
-    kind: str, sub_question: str, prefix: Trajectory, number: int, demos: list[dict[str, Any]], index: ColBERTIndex | None
+    kind: str,
+    sub_question: str,
+    prefix: Trajectory,
+    number: int,
+    demos: list[dict[str, Any]],
+    index: ColBERTIndex | None,
 ) -> tuple[str, Any]:
     if kind == "plain":
         prediction, field = dspy.Predict(AnswerDirectly)(question=sub_question), "answer"
@@ -108,7 +112,11 @@ def report(path: Path) -> None:
     print("| draft | hops | n | right | AUROC mean | min | sum | first | above -.3: share, right |")
     print("|---|---|---|---|---|---|---|---|---|")
     for kind in KINDS:
-        for name, wanted in (("1", lambda hop: hop == 1), ("2 or later", lambda hop: hop > 1), ("all", lambda hop: True)):
+        for name, wanted in (
+            ("1", lambda hop: hop == 1),
+            ("2 or later", lambda hop: hop > 1),
+            ("all", lambda hop: True),
+        ):
             rows = [r for r in records if r["kind"] == kind and wanted(r["hop"])]
             cells = [_interval(rows, measure) for measure in ("mean", "min", "sum", "first")]
             kept = [r for r in rows if r["mean"] is not None and r["mean"] >= -0.3]

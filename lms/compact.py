@@ -35,21 +35,23 @@ _PREAMBLE = (
 _INDENT = "  "
 
 IMPLIED_KEY = "implied_instruction"
-"""Key in an output field's ``json_schema_extra``: an instruction that the worked examples say already. Small models that
-continue a transcript follow its form better without it, so it is left out; any other instruction is written."""
+"""Key in an output field's ``json_schema_extra``: an instruction that the worked examples say already. Small models
+that continue a transcript follow its form better without it, so it is left out; any other instruction is written."""
 
 
 class CompactAdapter(dspy.Adapter):
     """Render signatures as ``Field: value`` lines.
 
-    The label of a field is its ``prefix``, which teleprompters may change; ``#`` in it stands for the number of the line. Further lines of a value are indented by two
-    spaces, so that no value can be mistaken for the next field. The embedded engine continues a trailing assistant
-    message as it stands, so the label to be written is already given to it; other LMs are asked for it in a user turn.
+    The label of a field is its ``prefix``, which teleprompters may change; ``#`` in it stands for the number of the
+    line. Further lines of a value are indented by two spaces, so that no value can be mistaken for the next field. The
+    embedded engine continues a trailing assistant message as it stands, so the label to be written is already given to
+    it; other LMs are asked for it in a user turn.
 
     Args:
         callbacks: Callbacks of DSPy's adapters.
         one_line: Whether a single text output ends with its line. Saves the tokens of whatever a small model would
             write after its answer. Set it to false for signatures whose only output is a longer text.
+        line_tokens: Limit on such a line, where the call has none of its own.
 
     Example:
         >>> import dspy
@@ -59,9 +61,10 @@ class CompactAdapter(dspy.Adapter):
         'Question: Why?\\nReply with one line: `Answer:` and its value.'
     """
 
-    def __init__(self, callbacks: list[Any] | None = None, *, one_line: bool = True) -> None:
+    def __init__(self, callbacks: list[Any] | None = None, *, one_line: bool = True, line_tokens: int = 96) -> None:
         super().__init__(callbacks=callbacks)
         self.one_line = one_line
+        self.line_tokens = line_tokens
 
     # --- calling ------------------------------------------------------------------------------------------------------
 
@@ -92,12 +95,12 @@ class CompactAdapter(dspy.Adapter):
     ) -> tuple[CompactAdapter, dict[str, Any]]:
         adapter = self
         if getattr(getattr(lm, "engine", None), "continues_assistant", False):
-            adapter = _Continuing(self.callbacks, one_line=self.one_line)
+            adapter = _Continuing(self.callbacks, one_line=self.one_line, line_tokens=self.line_tokens)
         outputs = list(signature.output_fields.values())
         ends_with_line = len(outputs) == 1 and outputs[0].annotation is str and self.one_line
         if ends_with_line and "stop" not in lm_kwargs and isinstance(adapter, _Continuing):
             # Only where the label is given: a chat model may begin its reply with an empty line.
-            lm_kwargs = {**lm_kwargs, "stop": ["\n"]}
+            lm_kwargs = {"max_tokens": self.line_tokens, **lm_kwargs, "stop": ["\n"]}
         return adapter, lm_kwargs
 
     # --- rendering ----------------------------------------------------------------------------------------------------
@@ -218,9 +221,7 @@ class CompactAdapter(dspy.Adapter):
             )
         return values
 
-    def _value(
-        self, signature: type[dspy.Signature], name: str, field: Any, text: str, completion: str
-    ) -> Any:
+    def _value(self, signature: type[dspy.Signature], name: str, field: Any, text: str, completion: str) -> Any:
         try:
             return parse_value(text, field.annotation)
         except ValueError as error:
@@ -267,12 +268,14 @@ def _numbered(signature: type[dspy.Signature], transcript: str) -> type[dspy.Sig
         if "#" in label:
             pattern = re.escape(label).replace(r"\#", r"\d+")
             count = len(re.findall(rf"^{pattern}", transcript, re.MULTILINE))
-            signature = signature.with_updated_fields(name, prefix=label.replace("#", str(count + 1)))
+            changes: dict[str, Any] = {"prefix": label.replace("#", str(count + 1))}
+            signature = signature.with_updated_fields(name, **changes)
     return signature
 
 
 def _implied(signature: type[dspy.Signature]) -> bool:
-    implied = next(iter(signature.output_fields.values())).json_schema_extra.get(IMPLIED_KEY)
+    output: Any = next(iter(signature.output_fields.values()))
+    implied = output.json_schema_extra.get(IMPLIED_KEY)
     return signature.instructions == implied or not signature.instructions.strip()
 
 

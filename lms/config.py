@@ -32,7 +32,7 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
         table: A model string, or a table with ``model`` and any arguments of ``dspy.LM``. A model is named as DSPy
             names it (``provider/name``), or ``embedded/NAME`` for embedded weights (``hopgate lm list``), or
             ``embedded/PATH`` for a GGUF file; the embedded engine also takes ``n_ctx``, ``slots``, ``threads`` and
-            ``cache_mib``.
+            ``cache_mib``, and has temperature 0 and at most 512 new tokens unless the table says otherwise.
 
     Returns:
         The LM, not called yet; embedded weights are loaded on the first call.
@@ -46,7 +46,7 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
         >>> lm.kwargs["temperature"]
         0
     """
-    options = {"model": table} if isinstance(table, str) else dict(table)
+    options: dict[str, Any] = {"model": table} if isinstance(table, str) else dict(table)
     model = options.pop("model", None)
     if not isinstance(model, str) or not model.strip():
         raise ModelError("an LM table needs a `model`, such as 'openai/gpt-4o-mini' or 'embedded/qwen2.5-coder-1.5b'")
@@ -76,6 +76,8 @@ def _embedded(model: str, name: str, options: dict[str, Any]) -> dspy.LM:
         raise ModelError(f"unknown model {model!r}: there are {', '.join(embedded_models())}, or embedded/PATH.gguf")
     engine_options = {key: options.pop(key) for key in _ENGINE_OPTIONS if key in options}
     engine = EmbeddedEngine(name, **engine_options)
+    # llama.cpp itself would go on for ever.
+    options = {"temperature": 0.0, "max_tokens": 512, **options}
     try:
         return dspy.LM(engine.model_string, engine=engine, async_engine=engine.asynchronous(), **options)
     except (TypeError, ValueError, dspy.LMError) as error:

@@ -7,6 +7,7 @@ share it: a second copy of the weights would halve the speed and double the memo
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import threading
@@ -71,7 +72,7 @@ class _Slots:
 
     def _best(self, text: str) -> int:
         def shared(slot: int) -> int:
-            return len(os.path.commonprefix([text, self._texts[slot]]))
+            return len(os.path.commonprefix([text, self._texts[slot]]))  # noqa: RUF071 - characters are meant
 
         def lost(slot: int) -> int:
             return len(self._texts[slot]) - shared(slot)
@@ -257,7 +258,7 @@ def _model_file(model: str) -> Path:
 
 def _start(path: Path, options: dict[str, Any]) -> Any:
     try:
-        import xllamacpp
+        xllamacpp: Any = importlib.import_module("xllamacpp")  # its compiled names are not declared
     except ImportError as error:
         raise MissingDependencyError(
             "the embedded LM needs xllamacpp: pip install 'hopgate[embedded]', or choose another LM"
@@ -277,7 +278,7 @@ def _start(path: Path, options: dict[str, Any]) -> Any:
     params.endpoint_slots = False
     try:
         return xllamacpp.Server(params)
-    except Exception as error:  # noqa: BLE001 - the binding raises bare RuntimeErrors and C++ exceptions alike
+    except Exception as error:
         raise ModelError(f"{path.name}: llama.cpp could not load it: {error}") from error
 
 

@@ -17,19 +17,15 @@ from typing import Any
 
 import dspy
 
-from ..core import InputError, Passage
+from ..core import Passage
 from ..signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
 from .decomposers import Decomposer, Iterative, Plan, same_question
 from .gates import Draft, Gate, gate_of
 from .settings import ActiveSettings, validated
 from .solver import Ask, Find, Found, Solver, Steps, Told, accept
 from .trajectory import Cost, Hop, StopReason, Trajectory
-from .transcript import found, hop_lines, line, shorten, transcript, worked_example
-from .worked_examples import DEFAULT_EXAMPLES
-
-# Short answers: a longer line is not one, and costs a second a dozen tokens.
-_LINE_TOKENS = 48
-_PLAN_TOKENS = 160
+from .transcript import found, hop_lines, line, shorten, transcript
+from .worked_examples import DEFAULT_EXAMPLES, step_demos
 
 
 class ActiveQA(Solver):
@@ -55,11 +51,11 @@ class ActiveQA(Solver):
         super().__init__(retriever, validated(ActiveSettings, settings))
         self.gate = gate
         self.decomposer = decomposer
-        self.next_sub_question = dspy.Predict(NextSubQuestion, max_tokens=_LINE_TOKENS)
-        self.plan = dspy.Predict(PlanSubQuestions, max_tokens=_PLAN_TOKENS)
-        self.draft = dspy.Predict(DraftConclusion, max_tokens=_LINE_TOKENS)
-        self.read = dspy.Predict(ReadConclusion, max_tokens=_LINE_TOKENS, logprobs=True)
-        self.compose = dspy.Predict(ComposeAnswer, max_tokens=_LINE_TOKENS, logprobs=True)
+        self.next_sub_question = dspy.Predict(NextSubQuestion)
+        self.plan = dspy.Predict(PlanSubQuestions)
+        self.draft = dspy.Predict(DraftConclusion)
+        self.read = dspy.Predict(ReadConclusion)
+        self.compose = dspy.Predict(ComposeAnswer)
 
     @property
     def tau(self) -> float:
@@ -94,10 +90,10 @@ class ActiveQA(Solver):
         if settings.start == "question" and not trajectory.hops and settings.decomposer == "iterative":
             return trajectory, trajectory.question, None, Cost()
         decomposer = self.decomposer or (Iterative() if settings.decomposer == "iterative" else Plan())
-        found_next = yield from decomposer.next(trajectory, settings.passage_words, self._demos())
+        found_next = yield from decomposer.next(trajectory, settings.passage_words, self._demos("next_sub_question"))
         return found_next.trajectory, found_next.sub_question, found_next.reason, found_next.cost
 
-    # --- one hop --------------------------------------------------------------------------------------------------------
+    # --- one hop ------------------------------------------------------------------------------------------------
 
     def _hop(self, trajectory: Trajectory, sub_question: str, settings: ActiveSettings) -> Generator[Any, Any, Hop]:
         gate = self.gate or gate_of(settings)
@@ -128,7 +124,9 @@ class ActiveQA(Solver):
     def _draft(self, trajectory: Trajectory, hop: Hop, gate: Gate) -> Generator[Ask, Told, tuple[Hop, bool]]:
         lines = [transcript(trajectory, words=None), line(f"Task {len(trajectory.hops) + 1}:", hop.sub_question)]
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
-        told = yield Ask("draft", "draft", inputs, self._demos(), confidence=gate.needs_confidence, tentative=True)
+        told = yield Ask(
+            "draft", "draft", inputs, self._demos("draft"), confidence=gate.needs_confidence, tentative=True
+        )
         hop = replace(hop, draft=told.text, confidence=told.confidence, note=told.note, cost=told.cost)
         if told.text is None:
             return hop, False
@@ -143,9 +141,9 @@ class ActiveQA(Solver):
         opened = hop_lines(hop, len(trajectory.hops) + 1, words=words, conclusion=False)
         lines = [transcript(trajectory, words=words), *opened]
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
-        return (yield Ask("read", "conclusion", inputs, self._demos(), tentative=True))
+        return (yield Ask("read", "conclusion", inputs, self._demos("read"), tentative=True))
 
-    # --- the last step ----------------------------------------------------------------------------------------------------
+    # --- the last step ------------------------------------------------------------------------------------------
 
     def _compose(self, trajectory: Trajectory, settings: ActiveSettings) -> Steps:
         passages = _best(trajectory, settings.final_passages)
@@ -156,7 +154,7 @@ class ActiveQA(Solver):
         else:
             text = "\n".join(filter(None, [transcript(trajectory, words=None), *found(passages, words)]))
         inputs = {"question": trajectory.question, "trajectory": text}
-        told: Told = yield Ask("compose", "answer", inputs, self._demos())
+        told: Told = yield Ask("compose", "answer", inputs, self._demos("compose"))
         fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
         cost = told.cost + Cost(passages_read=len(passages))
         return replace(
@@ -167,23 +165,11 @@ class ActiveQA(Solver):
             other_cost=trajectory.other_cost + cost,
         )
 
-    def _demos(self) -> tuple[dict[str, Any], ...]:
+    def _demos(self, step: str) -> tuple[dict[str, Any], ...]:
         settings: ActiveSettings = self.settings.values
         given = settings.examples
         examples = DEFAULT_EXAMPLES if given is None else [Trajectory.from_dict(record) for record in given]
-        return tuple(_demo(example, settings.passage_words) for example in examples)
-
-
-def _demo(example: Trajectory, words: int) -> dict[str, Any]:
-    """A worked example as a demo of any step: its transcript, and for other adapters the fields of the last step."""
-    if example.answer is None:
-        raise InputError(f"a worked example needs an answer: {example.question[:80]!r}")
-    return {
-        "question": example.question,
-        "trajectory": transcript(example, words=None),
-        "answer": example.answer,
-        "transcript": worked_example(example, words=words),
-    }
+        return tuple(demo for example in examples for demo in step_demos(example, step, settings.passage_words))
 
 
 def _query(trajectory: Trajectory, sub_question: str, settings: ActiveSettings) -> str:

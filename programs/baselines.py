@@ -18,7 +18,7 @@ class Direct(Solver):
 
     def __init__(self) -> None:
         super().__init__(None, ProgramSettings())
-        self.respond = dspy.Predict(AnswerDirectly, max_tokens=48, logprobs=True)
+        self.respond = dspy.Predict(AnswerDirectly)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         return (yield from _one_call(trajectory, {"question": question}))
@@ -29,7 +29,7 @@ class ChainOfThought(Solver):
 
     def __init__(self) -> None:
         super().__init__(None, ProgramSettings())
-        self.respond = dspy.ChainOfThought(AnswerDirectly, max_tokens=400, logprobs=True)
+        self.respond = dspy.ChainOfThought(AnswerDirectly)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         return (yield from _one_call(trajectory, {"question": question}))
@@ -45,7 +45,7 @@ class RAG(Solver):
 
     def __init__(self, retriever: Any, **settings: Any) -> None:
         super().__init__(retriever, validated(ProgramSettings, settings))
-        self.respond = dspy.Predict(AnswerFromPassages, max_tokens=48, logprobs=True)
+        self.respond = dspy.Predict(AnswerFromPassages)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         if trajectory.answer is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from .solver import Ask, Told
@@ -34,7 +34,7 @@ class Next:
     sub_question: str | None
     trajectory: Trajectory
     reason: StopReason | None = None
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)
 
 
 Decomposition = Generator[Ask, Told, Next]
@@ -66,7 +66,7 @@ class Iterative:
 
 
 class Plan:
-    """Asks for all sub-questions at once, with ``#1`` for the first one's answer, and then takes one after the other."""
+    """Asks for all sub-questions at once, with ``#1`` for the first one's answer, and takes one after the other."""
 
     def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
         """See :class:`Decomposer`. A plan that cannot be read is the question itself."""

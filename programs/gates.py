@@ -29,10 +29,17 @@ class Draft:
 
 @runtime_checkable
 class Gate(Protocol):
-    """Decides on each draft. ``needs_draft`` and ``needs_confidence`` say what must be there to decide."""
+    """Decides on each draft."""
 
-    needs_draft: bool
-    needs_confidence: bool
+    @property
+    def needs_draft(self) -> bool:
+        """Whether a draft must be made before the decision."""
+        ...
+
+    @property
+    def needs_confidence(self) -> bool:
+        """Whether the draft's log-probabilities are needed; a backend without them then is an error."""
+        ...
 
     def keeps(self, draft: Draft) -> bool:
         """Whether the draft is the hop's answer; otherwise the program searches."""

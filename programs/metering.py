@@ -15,9 +15,9 @@ from .trajectory import Cost
 class Meter:
     """Collects the history entries and usage of the calls made while it is active.
 
-    DSPy appends an entry for each LM call to every module that the call was made in; a meter takes part as one of these,
-    so that calls of other threads are not counted. A cached call reports no usage there, but its stored response still
-    has it. With DSPy's history disabled only usage is known, which leaves the tokens of cached calls out.
+    DSPy appends an entry for each LM call to every module that the call was made in; a meter takes part as one of
+    these, so that calls of other threads are not counted. A cached call reports no usage there, but its stored
+    response still has it. With DSPy's history disabled only usage is known, which leaves the tokens of cached calls out.
     """
 
     def __init__(self) -> None:

@@ -101,4 +101,6 @@ def _passage(item: Any, rank: int) -> Passage:
                 text=text,
                 score=None if score is None else float(score),
             )
-    raise RetrievalError(f"result {rank} of the retriever is no passage, string or dictionary with `text`: {item!r:.80}")
+    raise RetrievalError(
+        f"result {rank} of the retriever is no passage, string or dictionary with `text`: {item!r:.80}"
+    )

@@ -22,8 +22,8 @@ class ProgramSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    k: int = Field(3, ge=1, le=100)
-    passage_words: int = Field(100, ge=5)
+    k: int = Field(default=3, ge=1, le=100)
+    passage_words: int = Field(default=100, ge=5)
 
 
 class ActiveSettings(ProgramSettings):
@@ -48,17 +48,17 @@ class ActiveSettings(ProgramSettings):
     """
 
     gate: Literal["threshold", "always", "never"] = "threshold"
-    tau: float = Field(-0.3, le=0)
+    tau: float = Field(default=-0.3, le=0)
     decomposer: Literal["iterative", "plan"] = "iterative"
     start: Literal["sub_question", "question"] = "sub_question"
     query: Literal["chain", "sub_question"] = "chain"
-    depth: int = Field(10, ge=1, le=1000)
+    depth: int = Field(default=10, ge=1, le=1000)
     rerank: Literal["sub_question", "fused", "none"] = "sub_question"
     reread: bool = False
-    tau_read: float = Field(-0.05, le=0)
-    max_hops: int = Field(4, ge=1, le=20)
-    final_passages: int = Field(4, ge=0, le=100)
-    context_words: int = Field(1500, ge=50)
+    tau_read: float = Field(default=-0.05, le=0)
+    max_hops: int = Field(default=4, ge=1, le=20)
+    final_passages: int = Field(default=4, ge=0, le=100)
+    context_words: int = Field(default=1500, ge=50)
     without_confidence: Literal["raise", "search"] = "raise"
     examples: list[dict[str, Any]] | None = None
 

@@ -34,7 +34,8 @@ class Ask:
         field: Its output.
         inputs: Its inputs.
         demos: Demos that go before the predictor's own.
-        confidence: Whether the output's log-probabilities are needed; a backend without them then is an error.
+        confidence: Whether the output's log-probabilities are needed; a backend without them then is an error. If they
+            are not needed, they are asked for where the LM says that it has them.
         tentative: Whether the call joins the trace only once it is accepted.
     """
 
@@ -159,7 +160,8 @@ class Solver(dspy.Module):
         if ask.demos:
             own = predictor.demos if isinstance(predictor, dspy.Predict) else []
             arguments["demos"] = [*ask.demos, *own]
-        if ask.confidence:
+        lm = getattr(predictor, "lm", None) or dspy.settings.lm
+        if ask.confidence or "logprobs" in getattr(lm, "supported_params", ()):
             arguments["config"] = {"logprobs": True}
         return predictor, arguments
 
@@ -225,8 +227,15 @@ def accept(told: Told) -> None:
     """Let a call join the trace that teleprompters learn from."""
     trace, limit = dspy.settings.trace, dspy.settings.max_trace_size
     if trace is not None and limit > 0:
-        trace.extend(told.entries)
+        # Log-probabilities are no field of a demo: they would only bloat saved programs.
+        trace.extend((predictor, inputs, _without_logprobs(output)) for predictor, inputs, output in told.entries)
         del trace[: max(0, len(trace) - limit)]
+
+
+def _without_logprobs(output: Any) -> Any:
+    if not isinstance(output, dspy.Prediction) or "logprobs" not in output:
+        return output
+    return dspy.Prediction(**{name: value for name, value in output.items() if name != "logprobs"})
 
 
 def _checked(question: str, trajectory: Trajectory | None) -> tuple[str, Trajectory]:

@@ -6,8 +6,11 @@ short. Compiled programs carry their own.
 
 from __future__ import annotations
 
-from ..core import Passage
+from typing import Any
+
+from ..core import InputError, Passage
 from .trajectory import Hop, Trajectory
+from .transcript import NO_MORE, found, hop_lines, line, transcript, worked_example
 
 
 def _hop(sub_question: str, answer: str, *passages: tuple[str, str]) -> Hop:
@@ -22,7 +25,10 @@ DEFAULT_EXAMPLES: tuple[Trajectory, ...] = (
             _hop(
                 "Who was the architect of the Halden Lighthouse?",
                 "Ivar Brenne",
-                ("Halden Lighthouse", "The Halden Lighthouse is a stone tower built in 1911 after plans by Ivar Brenne."),
+                (
+                    "Halden Lighthouse",
+                    "The Halden Lighthouse is a stone tower of 1911 built after plans by Ivar Brenne.",
+                ),
             ),
             _hop(
                 "In which year was Ivar Brenne born?",
@@ -57,3 +63,47 @@ DEFAULT_EXAMPLES: tuple[Trajectory, ...] = (
         answer="treasurer",
     ),
 )
+
+
+def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any]]:
+    """A worked example as demos of one step.
+
+    Each demo has the fields of the step's signature, for adapters that render examples turn by turn, and the whole
+    example as ``transcript``, which ``CompactAdapter`` shows once, the same for all steps.
+
+    Args:
+        example: A finished trajectory.
+        step: ``next_sub_question``, ``draft``, ``read`` or ``compose``.
+        words: Words to show of each passage.
+
+    Raises:
+        InputError: The example has no answer.
+    """
+    if example.answer is None:
+        raise InputError(f"a worked example needs an answer: {example.question[:80]!r}")
+    if step == "compose":
+        lines = [transcript(example, words=None), *found(example.passages, words)]
+        moments = [("\n".join(filter(None, lines)), {"answer": example.answer})]
+    elif step == "next_sub_question":
+        asked = [*(hop.sub_question for hop in example.hops), NO_MORE]
+        moments = [
+            (transcript(example.prefix(number), words=words), {"sub_question": sub_question})
+            for number, sub_question in enumerate(asked)
+        ]
+    else:
+        moments = [_hop_moment(example, number, step, words) for number in range(len(example.hops))]
+        wanted = "search" if step == "read" else "memory"
+        moments = [moment for moment, hop in zip(moments, example.hops, strict=True) if hop.source == wanted]
+    whole = worked_example(example, words=words)
+    if not moments:
+        return [{"question": example.question, "transcript": whole}]
+    return [{"question": example.question, "trajectory": text, **out, "transcript": whole} for text, out in moments]
+
+
+def _hop_moment(example: Trajectory, number: int, step: str, words: int) -> tuple[str, dict[str, str]]:
+    before, hop = example.prefix(number), example.hops[number]
+    if step == "read":
+        opened = hop_lines(hop, number + 1, words=words, conclusion=False)
+        return "\n".join(filter(None, [transcript(before, words=words), *opened])), {"conclusion": hop.answer}
+    lines = [transcript(before, words=None), line(f"Task {number + 1}:", hop.sub_question)]
+    return "\n".join(filter(None, lines)), {"draft": hop.answer}
