@@ -6,6 +6,7 @@ for the whole question finds). A draft is right if the gold answer and the draft
 
     python benchmarks/gate.py run --data DIR --index DIR --out benchmarks/results/gate.jsonl
     python benchmarks/gate.py report benchmarks/results/gate.jsonl
+    python benchmarks/gate.py fit benchmarks/results/sample-train-drafts.jsonl
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import numpy as np
 from hopgate.evaluation.metrics import cover_em
 from hopgate.index import ColBERTIndex
 from hopgate.lms import CompactAdapter, answer_confidence, lm_from_config
+from hopgate.optimizers import fit_tau
 from hopgate.programs.trajectory import Hop, Trajectory
 from hopgate.programs.transcript import found, line, transcript, worked_example
 from hopgate.programs.worked_examples import DEFAULT_EXAMPLES
 from hopgate.signatures import AnswerDirectly, DraftConclusion
+from records import questions, read
 from scipy.stats import mannwhitneyu
 
 KINDS = ("fork", "plain", "passages")
@@ -36,21 +39,34 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--data", type=click.Path(path_type=Path, exists=True), required=True, help="Folder of questions.jsonl.")
-@click.option("--index", "index_path", type=click.Path(path_type=Path), required=True)
+@click.option(
+    "--data", type=click.Path(path_type=Path, exists=True), help="Folder of questions.jsonl; else the sample."
+)
+@click.option("--split", type=click.Choice(["train", "test"]), help="Half of the sample.")
+@click.option("--index", "index_path", type=click.Path(path_type=Path, exists=True), help="For the kind `passages`.")
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 @click.option("--lm", "model", default="embedded/qwen2.5-coder-1.5b", show_default=True)
-@click.option("--questions", default=60, show_default=True)
+@click.option("--first", default=60, show_default=True, help="Only so many questions.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=KINDS, show_default=True)
-def run(data: Path, index_path: Path, out: Path, model: str, questions: int, kinds: tuple[str, ...]) -> None:
+def run(
+    data: Path | None,
+    split: str | None,
+    index_path: Path | None,
+    out: Path,
+    model: str,
+    first: int,
+    kinds: tuple[str, ...],
+) -> None:
     """Record drafts and confidences; a run that was stopped goes on where it was."""
-    done = {(r["id"], r["hop"], r["kind"]) for r in _records(out)} if out.exists() else set()
-    index = ColBERTIndex.open(index_path) if "passages" in kinds else None
-    demos = [{"question": "", "transcript": worked_example(example, words=60)} for example in DEFAULT_EXAMPLES]
+    done = {(r["id"], r["hop"], r["kind"]) for r in read(out)}
+    index = ColBERTIndex.open(index_path) if index_path else None
+    if index is None and "passages" in kinds:
+        raise click.UsageError("the kind `passages` needs --index")
+    demos = [{"question": "", "transcript": worked_example(example, words=70)} for example in DEFAULT_EXAMPLES]
     out.parent.mkdir(parents=True, exist_ok=True)
-    lm = lm_from_config({"model": model, "temperature": 0, "max_tokens": 40, "logprobs": True})
+    lm = lm_from_config({"model": model, "logprobs": True})
     with dspy.context(lm=lm, adapter=CompactAdapter()), out.open("a") as file:
-        for row in list(_records(data / "questions.jsonl"))[:questions]:
+        for row in questions(data, split, first):
             for number, (sub_question, gold, prefix) in enumerate(_chain(row), 1):
                 for kind in kinds:
                     if (row["id"], number, kind) in done:
@@ -64,11 +80,6 @@ def run(data: Path, index_path: Path, out: Path, model: str, questions: int, kin
                     }  # fmt: skip
                     file.write(json.dumps(record) + "\n")
                     file.flush()
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        yield from map(json.loads, file)
 
 
 def _chain(row: dict[str, Any]) -> Iterator[tuple[str, str, Trajectory]]:
@@ -95,7 +106,7 @@ def _draft(
     if kind == "plain":
         prediction, field = dspy.Predict(AnswerDirectly)(question=sub_question), "answer"
     else:
-        seen = found(index.search(prefix.question, 3), 100) if index is not None and kind == "passages" else []
+        seen = found(index.search(prefix.question, 3), 70) if index is not None and kind == "passages" else []
         lines = [*seen, transcript(prefix, words=None), line(f"Task {number}:", sub_question)]
         prediction = dspy.Predict(DraftConclusion)(
             question=prefix.question, trajectory="\n".join(filter(None, lines)), demos=demos
@@ -108,7 +119,7 @@ def _draft(
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 def report(path: Path) -> None:
     """Print a Markdown table of AUROCs with 95 % bootstrap intervals over questions."""
-    records = list(_records(path))
+    records = read(path)
     print("| draft | hops | n | right | AUROC mean | min | sum | first | above -.3: share, right |")
     print("|---|---|---|---|---|---|---|---|---|")
     for kind in KINDS:
@@ -125,6 +136,14 @@ def report(path: Path) -> None:
                 f"| {kind} | {name} | {len(rows)} | {_share(rows):.2f} | {' | '.join(cells)} | "
                 f"{len(kept) / max(1, len(rows)):.2f}, {right} |"
             )
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+def fit(path: Path) -> None:
+    """Fit tau on the drafts of kind `fork`."""
+    rows = [r for r in read(path) if r["kind"] == "fork"]
+    print(fit_tau([r["mean"] for r in rows], [r["right"] for r in rows]))
 
 
 def _share(rows: list[dict[str, Any]]) -> float:

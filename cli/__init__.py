@@ -1,1 +1,31 @@
-"""hopgate.cli"""
+"""The ``hopgate`` command: argument parsing and printing, nothing else.
+
+Everything heavy is imported inside the commands, so that ``hopgate --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import click
+
+from .ask import ask
+from .errors import Program
+from .index import index
+from .lm import lm
+
+__all__ = ["main"]
+
+
+@click.group(
+    "hopgate", cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(package_name="hopgate", prog_name="hopgate")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def main(context: click.Context, debug: bool) -> None:
+    """Answer multi-hop questions, searching only when the language model does not already know."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (ask, index, lm):
+    main.add_command(_command)

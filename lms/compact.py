@@ -29,8 +29,8 @@ TRANSCRIPT_KEY = "transcript"
 """Key of a demo that holds a whole worked example, shared by all steps; such demos come first, each text once."""
 
 _PREAMBLE = (
-    "You answer questions that need several facts. Work line by line, as in the examples. Each line is short; "
-    "a conclusion or an answer is only a name, a date, a number, yes or no."
+    "Answer questions that need several facts, line by line, as in the examples. "
+    "Each task asks for one fact. Conclusions and answers are as short as possible."
 )
 _INDENT = "  "
 

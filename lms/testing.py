@@ -86,10 +86,9 @@ class ScriptedEngine:
         if callable(self.script):
             reply = self.script(prompt)
         else:
-            for pattern, reply in self.script:
-                if re.search(pattern, prompt):
-                    break
-            else:
+            fitting = (reply for pattern, reply in self.script if re.search(pattern, prompt))
+            reply = next(fitting, None)
+            if reply is None:
                 raise LookupError(f"no rule of the script fits this prompt:\n{prompt}")
         return Reply(reply) if isinstance(reply, str) else reply
 

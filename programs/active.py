@@ -33,8 +33,8 @@ class ActiveQA(Solver):
 
     Args:
         retriever: An index or anything with ``search(query, k)``.
-        gate: A gate of your own; the one that the settings name if not given.
-        decomposer: A decomposer of your own; the one that the settings name if not given.
+        gate: A name, which is a setting, or a gate of your own, which then decides in its place.
+        decomposer: A name, which is a setting, or a decomposer of your own.
         **settings: See :class:`hopgate.programs.ActiveSettings`.
 
     Raises:
@@ -46,11 +46,18 @@ class ActiveQA(Solver):
     """
 
     def __init__(
-        self, retriever: Any, *, gate: Gate | None = None, decomposer: Decomposer | None = None, **settings: Any
+        self,
+        retriever: Any,
+        *,
+        gate: str | Gate | None = None,
+        decomposer: str | Decomposer | None = None,
+        **settings: Any,
     ) -> None:
+        named = {"gate": gate, "decomposer": decomposer}
+        settings.update({name: value for name, value in named.items() if isinstance(value, str)})
         super().__init__(retriever, validated(ActiveSettings, settings))
-        self.gate = gate
-        self.decomposer = decomposer
+        self.gate = None if isinstance(gate, str) else gate
+        self.decomposer = None if isinstance(decomposer, str) else decomposer
         self.next_sub_question = dspy.Predict(NextSubQuestion)
         self.plan = dspy.Predict(PlanSubQuestions)
         self.draft = dspy.Predict(DraftConclusion)

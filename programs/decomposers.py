@@ -18,6 +18,11 @@ from .transcript import NO_MORE, transcript
 # Two sub-questions this alike (difflib ratio) ask for the same.
 _SAME = 0.92
 _MAX_PLAN = 8
+_ASKING = re.compile(
+    r"(who|whom|whose|what|when|where|which|why|how|in|on|at|by|for|from|of|to|is|are|was|were|do|does|did|has|have|had|"
+    r"can|could|find|name|list|give|tell|identify|determine|compare|calculate|count|search|look)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,9 @@ class Iterative:
             if not trajectory.hops:
                 return Next(trajectory.question, trajectory, cost=told.cost)
             return Next(None, trajectory, "empty" if told.text is None else "finished", told.cost)
+        if not _asks(asked):
+            # A small model that has nothing left to ask states what it knows.
+            return Next(None, trajectory, "finished", told.cost)
         if repeats(asked, trajectory):
             return Next(None, trajectory, "repeated", told.cost)
         return Next(asked, trajectory, cost=told.cost)
@@ -83,6 +91,10 @@ class Plan:
         if repeats(asked, trajectory):
             return Next(None, trajectory, "repeated", cost)
         return Next(asked, trajectory, cost=cost)
+
+
+def _asks(text: str) -> bool:
+    return "?" in text or _ASKING.match(text) is not None
 
 
 def repeats(sub_question: str, trajectory: Trajectory) -> bool:

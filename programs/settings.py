@@ -23,7 +23,7 @@ class ProgramSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     k: int = Field(default=3, ge=1, le=100)
-    passage_words: int = Field(default=100, ge=5)
+    passage_words: int = Field(default=70, ge=5)
 
 
 class ActiveSettings(ProgramSettings):

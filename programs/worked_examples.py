@@ -25,10 +25,7 @@ DEFAULT_EXAMPLES: tuple[Trajectory, ...] = (
             _hop(
                 "Who was the architect of the Halden Lighthouse?",
                 "Ivar Brenne",
-                (
-                    "Halden Lighthouse",
-                    "The Halden Lighthouse is a stone tower of 1911 built after plans by Ivar Brenne.",
-                ),
+                ("Halden Lighthouse", "The Halden Lighthouse is a stone tower of 1911 built after plans by Ivar Brenne."),
             ),
             _hop(
                 "In which year was Ivar Brenne born?",
@@ -39,28 +36,33 @@ DEFAULT_EXAMPLES: tuple[Trajectory, ...] = (
         answer="1868",
     ),
     Trajectory(
-        question="Which has more moons, the planet Mars or the planet Venus?",
+        question="Were the composers Johannes Brahms and Giuseppe Verdi from the same country?",
         hops=(
-            _hop("How many moons does the planet Mars have?", "two"),
-            _hop("How many moons does the planet Venus have?", "none"),
+            _hop("Which country was the composer Johannes Brahms from?", "Germany"),
+            _hop("Which country was the composer Giuseppe Verdi from?", "Italy"),
         ),
-        answer="Mars",
+        answer="no",
     ),
     Trajectory(
-        question="What position did the singer of the song Quiet Harbour hold in the Marlow city council?",
+        question="The singer of the ballad Quiet Harbour was treasurer of a town that lies on which river?",
         hops=(
             _hop(
-                "Who sang the song Quiet Harbour?",
+                "Who is the singer of the ballad Quiet Harbour?",
                 "Lena Ostrow",
                 ("Quiet Harbour", "Quiet Harbour is a ballad of 1974 sung by Lena Ostrow and arranged by Paul Emery."),
             ),
             _hop(
-                "What position did Lena Ostrow hold in the Marlow city council?",
-                "treasurer",
-                ("Lena Ostrow", "Lena Ostrow left the stage in 1980 and was treasurer of the Marlow city council."),
+                "Lena Ostrow was treasurer of which town?",
+                "Torvik",
+                ("Lena Ostrow", "Lena Ostrow left the stage in 1980 and became treasurer of Torvik, her home town."),
+            ),
+            _hop(
+                "On which river does the town Torvik lie?",
+                "the Aune",
+                ("Torvik", "Torvik is a town of 3,000 people at the mouth of the Aune, known for its salmon."),
             ),
         ),
-        answer="treasurer",
+        answer="the Aune",
     ),
 )
 

@@ -6,14 +6,14 @@ import dspy
 
 
 class AnswerDirectly(dspy.Signature):
-    """Answer the question with a short phrase: only a name, a date, a number, yes or no."""
+    """Answer the question in as few words as possible."""
 
     question: str = dspy.InputField()
     answer: str = dspy.OutputField()
 
 
 class AnswerFromPassages(dspy.Signature):
-    """Answer the question from the passages with a short phrase: only a name, a date, a number, yes or no."""
+    """Answer the question from the passages in as few words as possible."""
 
     passages: list[str] = dspy.InputField(desc="passages that may hold the answer, best first")
     question: str = dspy.InputField()

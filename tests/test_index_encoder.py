@@ -94,7 +94,7 @@ def _equal_to_colbert_ai(encoder: Encoder) -> None:
     path = str(encoder.checkpoint.path)
     with captured_output():
         theirs = Checkpoint(path, colbert_config=ColBERTConfig(checkpoint=path), verbose=0)
-    for text, array in zip(TEXTS, encoder.encode_passages(TEXTS), strict=True):
+    for text, array in zip(TEXTS[:12], encoder.encode_passages(TEXTS[:12]), strict=True):
         np.testing.assert_allclose(array, theirs.docFromText([text], keep_dims=False)[0].numpy(), atol=1e-4)
     for query in QUERIES:
         theirs.query_tokenizer.query_maxlen = max(32, min(128, len(encoder.encode_query(query))))
@@ -104,11 +104,13 @@ def _equal_to_colbert_ai(encoder: Encoder) -> None:
         np.testing.assert_allclose(encoder.encode_query(query), reference, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_same_numbers_as_colbert_ai(encoder: Encoder) -> None:
     needs_compiler()
     _equal_to_colbert_ai(encoder)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_embedded_gives_the_numbers_of_colbert_ai() -> None:
     needs_compiler()
     needs_embedded()

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import socket
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -115,6 +116,17 @@ def test_build_is_quiet_and_leaves_global_state_alone(
     after = (multiprocessing.get_start_method(allow_none=True), os.environ.get("TOKENIZERS_PARALLELISM"), Path.cwd())
     assert after == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_importing_colbert_ai_changes_nothing() -> None:
+    needs_compiler()
+    code = (
+        "import multiprocessing, os; from hopgate.index.colbert_ai import load_extensions; load_extensions();"
+        "print(multiprocessing.get_start_method(allow_none=True), os.environ.get('TOKENIZERS_PARALLELISM'))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert (done.stdout.strip(), done.stderr) == ("None None", "")
 
 
 def test_too_small_for_plaid(checkpoint: Path, tmp_path: Path) -> None:

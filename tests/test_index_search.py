@@ -86,6 +86,10 @@ def test_copies_and_pickles(index: ColBERTIndex, monkeypatch: pytest.MonkeyPatch
     assert copy.copy(index) is index
     data = pickle.dumps(index)
     assert len(data) < 1000
+    folder = Path(index.info()["path"])
+    monkeypatch.chdir(folder.parent)
+    relative = ColBERTIndex.open("index", checkpoint="tiny")
+    data = pickle.dumps(relative)
     monkeypatch.chdir(tmp_path)
     assert pickle.loads(data).search("who") == index.search("who")
 
@@ -107,6 +111,8 @@ def test_rerank(index: ColBERTIndex) -> None:
     assert {passage.with_score(None) for passage in ranked} == set(foreign)
     alone = {passage: index.rerank(query, [passage])[0].score for passage in foreign}
     assert all(passage.score == pytest.approx(alone[passage.with_score(None)], abs=2e-3) for passage in ranked)
+    same_text = index.rerank(query, [Passage("y", "Other", "text under a known id")])[0].score
+    assert alone[foreign[1]] == same_text != index.rerank(query, [CORPUS[1]])[0].score
     twins = [Passage("b", "", "same"), Passage("a", "", "same")]
     assert [passage.id for passage in index.rerank(query, twins)] == ["b", "a"]
 

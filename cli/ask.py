@@ -1,0 +1,142 @@
+"""``hopgate ask``: answer one question."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .terminal import make_console, note, text_argument, write_json
+
+if TYPE_CHECKING:
+    import dspy
+
+_SEARCHING = ("active", "rag")
+
+
+def _tau(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not (math.isfinite(value) and value <= 0):
+        raise click.BadParameter(
+            f"{value} is not a mean log-probability, which is 0 or less; --gate never|always are the two ends"
+        )
+    return value
+
+
+@click.command()
+@click.argument("question")
+@click.option("--index", "folder", metavar="DIR", help="Index to search (`hopgate index build` makes one).")
+@click.option("--checkpoint", metavar="DIR", help="The index's checkpoint, if it was made with a local folder.")
+@click.option("--lm", "model", metavar="MODEL", help="Language model; by default the embedded one.")
+@click.option(
+    "--program",
+    "name",
+    type=click.Choice(["active", "rag", "direct", "cot"]),
+    default="active",
+    show_default=True,
+    help="How to answer: search only where needed, search once, from memory, from memory with reasoning.",
+)
+@click.option("--tau", type=float, callback=_tau, help="Search where a draft's confidence (nats) is below this.")
+@click.option("--gate", type=click.Choice(["threshold", "always", "never"]), help="Whether to search at every hop.")
+@click.option("-k", "k", type=click.IntRange(1, 100), help="Passages that one search puts before the LM.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object: question, answer, trajectory, cost.")
+def ask(
+    question: str,
+    folder: str | None,
+    checkpoint: str | None,
+    model: str | None,
+    name: str,
+    tau: float | None,
+    gate: str | None,
+    k: int | None,
+    as_json: bool,
+) -> None:
+    """Answer QUESTION (- reads it from standard input)."""
+    question = text_argument(question, "question")
+    searches = name in _SEARCHING
+    settings: dict[str, Any] = {"tau": tau, "gate": gate, "k": k}
+    settings = {setting: value for setting, value in settings.items() if value is not None}
+    used = {"active": {"tau", "gate", "k"}, "rag": {"k"}}.get(name, set())
+    if gate in ("always", "never"):
+        used.discard("tau")
+    if searches:
+        _check_index(folder, name)
+    unused = sorted(set(settings) - used)
+    if unused:
+        note(f"Note: this program does not use {', '.join(unused)}.")
+        settings = {setting: value for setting, value in settings.items() if setting in used}
+
+    with make_console(stderr=True).status("Loading...") as status:
+        _check_length(question)
+        from ..lms import DEFAULT_MODEL, lm_from_config
+
+        lm = lm_from_config(model or DEFAULT_MODEL)
+        program = _program(name, folder if searches else None, checkpoint, settings)
+        status.update(f"Answering with {lm.model}...")
+        prediction = _answer(program, lm, question)
+    if as_json:
+        _write(question, prediction)
+        return
+    from .show import show_prediction
+
+    threshold = program.settings.values.tau if name == "active" and gate in (None, "threshold") else None
+    show_prediction(prediction, threshold, make_console())
+
+
+def _check_index(folder: str | None, name: str) -> None:
+    """Refuse what cannot be searched before anything is loaded."""
+    from ..core import InputError
+
+    if folder is None:
+        raise InputError(
+            f"--program {name} needs an index: build one with `hopgate index build CORPUS --out DIR` and name it with "
+            "--index DIR; --program direct and cot need none"
+        )
+    from ..index import read_info
+
+    read_info(folder)
+
+
+def _check_length(question: str) -> None:
+    from ..core import InputError
+    from ..programs.solver import MAX_QUESTION_CHARACTERS
+
+    if len(question) > MAX_QUESTION_CHARACTERS:
+        raise InputError(
+            f"the question has {len(question):,} characters and may have {MAX_QUESTION_CHARACTERS:,}; shorten it"
+        )
+
+
+def _program(name: str, folder: str | None, checkpoint: str | None, settings: dict[str, Any]) -> Any:
+    from ..programs import RAG, ActiveQA, ChainOfThought, Direct
+
+    if folder is None:
+        return Direct() if name == "direct" else ChainOfThought()
+    from ..index import ColBERTIndex
+
+    index = ColBERTIndex.open(folder, checkpoint=checkpoint)
+    program = ActiveQA(index) if name == "active" else RAG(index)
+    program.settings.update(**settings)
+    return program
+
+
+def _answer(program: Any, lm: dspy.LM, question: str) -> dspy.Prediction:
+    import dspy
+
+    from ..lms import CompactAdapter
+
+    with dspy.context(lm=lm, adapter=CompactAdapter()):
+        return program(question=question)
+
+
+def _write(question: str, prediction: Any) -> None:
+    from dataclasses import asdict
+
+    write_json(
+        {
+            "question": question,
+            "answer": prediction.answer,
+            "trajectory": prediction.trajectory.to_dict(),
+            "cost": asdict(prediction.cost),
+        }
+    )

@@ -1,0 +1,156 @@
+"""``hopgate index`` and ``hopgate lm``: what they print and do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hopgate.cli import main
+from hopgate.core.known_weights import WEIGHTS, WeightFile, Weights
+from hopgate.lms.testing import Reply, scripted_lm
+from test_index_support import make_checkpoint, passages, write_corpus
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+# --- index ------------------------------------------------------------------------------------------------------------
+
+
+def test_build_search_info(tmp_path: Path) -> None:
+    tiny = make_checkpoint(tmp_path / "tiny")
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [passage.to_dict() for passage in passages(12)])
+    index = tmp_path / "index"
+    build = ("index", "build", corpus, "--out", index, "--checkpoint", tiny)
+    result = run(*build, "--engine", "exact", "--nbits", "4")
+    assert result.exit_code == 0 and result.stdout == ""
+    assert "12/12" in result.stderr and "passages/s" in result.stderr
+    assert "12 passages, " in result.stderr and "engine exact (asked for)" in result.stderr
+    result = run(*build, "--engine", "exact", "--nbits", "4")
+    assert result.exit_code == 0 and result.stderr == f"{index} is already the index of this corpus.\n"
+
+    result = run("index", "search", index, "the king", "-k", "3", "--checkpoint", tiny, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and result.stderr == "" and found["query"] == "the king"
+    assert len(found["passages"]) == 3 and set(found["passages"][0]) == {"id", "title", "text", "score"}
+    result = run("index", "search", index, "the king", "--checkpoint", tiny)
+    assert result.exit_code == 0 and result.stderr == ""
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:] if line[0:1].strip()] == [
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+    ]
+    for passage in found["passages"]:
+        assert passage["title"] in result.stdout and f"{passage['score']:.2f}" in result.stdout
+
+    record = json.loads(run("index", "info", index, "--json").stdout)
+    assert (record["passages"], record["engine"], record["checkpoint"]) == (12, "exact", "tiny")
+    text = run("index", "info", index).stdout
+    assert "passages" in text and "12" in text and record["corpus_fingerprint"] in text
+
+
+# --- lm list and fetch ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Weights of a few bytes and an empty cache; returns the file that they are."""
+    monkeypatch.setenv("HOPGATE_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "small.gguf"
+    source.write_bytes(b"GGUF and more")
+    file = WeightFile("small.gguf", source.stat().st_size, hashlib.sha256(source.read_bytes()).hexdigest())
+    monkeypatch.setitem(WEIGHTS, "small", Weights("small", "lm", "for tests", "MIT", (file,), hub_repo="o/small"))
+    return source
+
+
+def listed() -> dict[str, Any]:
+    return {row["name"]: row for row in json.loads(run("lm", "list", "--json").stdout)}
+
+
+def test_list_and_fetch_from_a_path(small: Path) -> None:
+    before = listed()
+    assert set(before) == set(WEIGHTS)
+    assert not before["small"]["fetched"] and before["small"]["model"] == "embedded/small"
+    assert before["minilm"]["kind"] == "encoder" and before["minilm"]["model"] is None
+    result = run("lm", "fetch", "embedded/small", "--from", small)
+    assert result.exit_code == 0 and result.stdout == "" and "small is complete and checked: " in result.stderr
+    assert listed()["small"]["fetched"]
+    assert "already in" in run("lm", "fetch", "small").stderr
+    text = run("lm", "list").stdout
+    for part in ("small", "encoder", "MIT", "1.12 GB", "13 bytes", "yes", "no"):
+        assert part in text
+
+
+def test_fetch_says_how_much_and_shows_progress(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_hub(repo: str, files: list[WeightFile], staging: Path, on_progress: Any) -> None:
+        for file in files:
+            (staging / file.name).write_bytes(small.read_bytes())
+            on_progress(file.size, file.size)
+
+    monkeypatch.setattr("hopgate.core.weights.fetch_from_hub", from_hub)
+    result = run("lm", "fetch", "small")
+    assert result.exit_code == 0 and result.stdout == ""
+    first, *between, last = result.stderr.strip().splitlines()
+    assert first == "Downloading 13 bytes for small from the model hub."
+    assert any("13/13 bytes" in line for line in between)
+    assert last.startswith("small is complete and checked: ")
+
+
+def test_fetch_that_fails(small: Path, tmp_path: Path) -> None:
+    small.write_bytes(b"GGUF and less")
+    result = run("lm", "fetch", "small", "--from", small)
+    assert result.exit_code == 2 and "not the expected file" in result.stderr and "Traceback" not in result.stderr
+    assert not listed()["small"]["fetched"]
+    for source in (tmp_path / "none", "carriers"):
+        result = run("lm", "fetch", "small", "--from", source)
+        assert result.exit_code == 2 and result.stderr.splitlines()[-1].startswith("Error: ")
+
+
+# --- lm check ---------------------------------------------------------------------------------------------------------
+
+
+def check(monkeypatch: pytest.MonkeyPatch, reply: Reply, *options: str) -> tuple[Result, list[Any]]:
+    tables: list[Any] = []
+
+    def declared(table: Any) -> Any:
+        tables.append(table)
+        return scripted_lm(lambda prompt: reply)
+
+    monkeypatch.setattr("hopgate.lms.lm_from_config", declared)
+    return run("lm", "check", *options), tables
+
+
+def test_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, tables = check(monkeypatch, Reply("Paris it is", -0.25))
+    assert result.exit_code == 0 and result.stderr == ""
+    assert tables == [{"model": "embedded/qwen2.5-coder-1.5b", "cache": False}]
+    for part in ("scripted/lm", "log-probabilities", "yes", "Paris it is (confidence -0.25 nats)", "tokens/s"):
+        assert part in result.stdout
+    result, tables = check(monkeypatch, Reply("Paris"), "openai/x", "--json")
+    record = json.loads(result.stdout)
+    assert result.exit_code == 0 and tables[0]["model"] == "openai/x"
+    assert record["log_probabilities"] and record["confidence"] == pytest.approx(-0.1)
+    assert record["prompt_tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply("Paris", None), "no log-probabilities"),
+        (Reply("Paris it is", 0.0), "cannot be used (all are 0)"),
+        (Reply("Paris", -9999.0), "cannot be used"),
+    ],
+)
+def test_check_without_log_probabilities(monkeypatch: pytest.MonkeyPatch, reply: Reply, reason: str) -> None:
+    result, _ = check(monkeypatch, reply)
+    assert result.exit_code == 2 and "usable for the gate  no" in result.stdout
+    assert result.stderr.startswith("Error: ") and reason in result.stderr and result.stderr.count("\n") == 1
+    result, _ = check(monkeypatch, reply, "--json")
+    assert result.exit_code == 2 and json.loads(result.stdout)["log_probabilities"] is False

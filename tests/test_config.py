@@ -1,0 +1,130 @@
+"""Declared LM backends: tables become LMs, secrets and unknown things are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from hopgate.core import ModelError, WeightsError
+from hopgate.lms import DEFAULT_MODEL, EmbeddedEngine, embedded_models, lm_from_config
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPGATE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"GGUF and the rest")
+    return path
+
+
+def test_a_model_string_is_a_table() -> None:
+    lm = lm_from_config("openai/gpt-4o-mini")
+    assert isinstance(lm, dspy.LM)
+    assert lm.model == "openai/gpt-4o-mini"
+
+
+def test_arguments_reach_the_lm() -> None:
+    table = {"model": "openai/gpt-4o-mini", "temperature": 0.5, "max_tokens": 77, "cache": False}
+    lm = lm_from_config(table)
+    assert (lm.kwargs["temperature"], lm.kwargs["max_tokens"], lm.cache) == (0.5, 77, False)
+    assert table["model"] == "openai/gpt-4o-mini"  # the table itself stays as it was
+
+
+@pytest.mark.parametrize(
+    "secret", ["api_key", "API_KEY", "azure_ad_token", "password", "aws_secret_access_key", "authorization"]
+)
+def test_secrets_are_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(ModelError, match="environment") as caught:
+        lm_from_config({"model": "openai/gpt-4o-mini", secret: "sk-very-private"})
+    assert "sk-very-private" not in str(caught.value)
+    assert secret in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"extra_headers": {"Authorization": "Bearer sk-very-private"}},
+        {"headers": {"x-api-key": "sk-very-private"}},
+        {"vertex_credentials": "sk-very-private"},
+    ],
+    ids=str,
+)
+def test_secrets_in_other_places_are_refused(table: dict[str, Any]) -> None:
+    with pytest.raises(ModelError) as caught:
+        lm_from_config({"model": "openai/gpt-4o-mini", **table})
+    assert "sk-very-private" not in str(caught.value)
+
+
+def test_a_limit_on_tokens_is_no_secret() -> None:
+    lm_from_config({"model": "openai/gpt-4o-mini", "max_tokens": 5})
+    lm_from_config({"model": "openai/gpt-5-mini", "max_completion_tokens": 20000})
+
+
+@pytest.mark.parametrize("table", [{}, {"model": ""}, {"model": "  "}, {"model": None}, {"model": 7}, ""], ids=repr)
+def test_a_table_needs_a_model(table: Any) -> None:
+    with pytest.raises(ModelError, match="model"):
+        lm_from_config(table)
+
+
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "openai/", "/gpt", "embedded/", "embedded/unknown-9b"])
+def test_an_unknown_model_is_refused_with_those_that_there_are(model: str) -> None:
+    with pytest.raises(ModelError, match="unknown model") as caught:
+        lm_from_config(model)
+    assert DEFAULT_MODEL in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_default_model_is_an_embedded_one() -> None:
+    assert DEFAULT_MODEL in embedded_models()
+
+
+def test_embedded_weights_that_were_not_fetched() -> None:
+    with pytest.raises(WeightsError, match="hopgate lm fetch"):
+        lm_from_config(DEFAULT_MODEL)
+
+
+def test_an_embedded_path(gguf: Path) -> None:
+    lm = lm_from_config({"model": f"embedded/{gguf}", "n_ctx": 2048, "slots": 3, "threads": 1, "cache_mib": 0})
+    assert isinstance(lm.engine, EmbeddedEngine)
+    assert lm.engine.options == {"n_ctx": 2048, "slots": 3, "threads": 1, "cache_mib": 0}
+    assert lm.model == lm.engine.model_string
+    # llama.cpp has no limit of its own.
+    assert (lm.kwargs["temperature"], lm.kwargs["max_tokens"]) == (0.0, 512)
+
+
+def test_options_win_over_the_embedded_defaults(gguf: Path) -> None:
+    lm = lm_from_config({"model": f"embedded/{gguf}", "temperature": 0.7, "max_tokens": 20})
+    assert (lm.kwargs["temperature"], lm.kwargs["max_tokens"]) == (0.7, 20)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_ctx": 10}, {"n_ctx": "8192"}, {"n_ctx": True}, {"slots": 0}, {"slots": 1.5}, {"threads": 0},
+        {"threads": "all"}, {"cache_mib": -1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_embedded_options_out_of_range(gguf: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=next(iter(options))):
+        lm_from_config({"model": f"embedded/{gguf}", **options})
+
+
+def test_a_path_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such GGUF file"):
+        lm_from_config(f"embedded/{tmp_path / 'missing.gguf'}")
+    other = tmp_path / "text.gguf"
+    other.write_text("not a model")
+    with pytest.raises(ModelError, match="not a GGUF file"):
+        lm_from_config(f"embedded/{other}")
+
+
+def test_the_state_of_a_declared_lm_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-private")
+    assert "sk-very-private" not in repr(lm_from_config("openai/gpt-4o-mini").dump_state())
