@@ -45,7 +45,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 .DELETE_ON_ERROR:
 
 demo: env weights $(DEMO)/.indexed
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py $(DEMO)/index
 
 test: env
 	@$(MAKE) --no-print-directory weights WEIGHTS='$(TEST_WEIGHTS)' \

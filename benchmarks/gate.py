@@ -1,8 +1,8 @@
 """AUROC of a draft's confidence for its correctness, hop by hop, along gold chains of MuSiQue.
 
-Three kinds of draft for each sub-question: ``fork`` (question and conclusions alone, as ActiveQA drafts), ``plain``
-(the sub-question alone, in a prompt of its own) and ``passages`` (as ``fork``, with the passages in view that a search
-for the whole question finds). A draft is right if the gold answer and the draft contain each other as whole words.
+Two kinds of draft for each sub-question: ``fork`` (question and conclusions alone, as ActiveQA drafts) and
+``passages`` (as ``fork``, with the passages in view that a search for the whole question finds). A draft is right if the
+gold answer and the draft contain each other as whole words.
 
     python benchmarks/gate.py run --data DIR --index DIR --out benchmarks/results/gate.jsonl
     python benchmarks/gate.py report benchmarks/results/gate.jsonl
@@ -19,18 +19,20 @@ from typing import Any
 import click
 import dspy
 import numpy as np
+from records import questions, read
+from scipy.stats import mannwhitneyu
+
 from hopgate.evaluation.metrics import cover_em
 from hopgate.index import ColBERTIndex
 from hopgate.lms import CompactAdapter, answer_confidence, lm_from_config
 from hopgate.optimizers import fit_tau
+from hopgate.programs.gates import echoes
 from hopgate.programs.trajectory import Hop, Trajectory
 from hopgate.programs.transcript import found, line, transcript, worked_example
 from hopgate.programs.worked_examples import DEFAULT_EXAMPLES
-from hopgate.signatures import AnswerDirectly, DraftConclusion
-from records import questions, read
-from scipy.stats import mannwhitneyu
+from hopgate.signatures import DraftConclusion
 
-KINDS = ("fork", "plain", "passages")
+KINDS = ("fork", "passages")
 
 
 @click.group()
@@ -75,6 +77,7 @@ def run(
                     right = cover_em(draft, [gold]) or cover_em(gold, [draft])
                     record = {
                         "id": row["id"], "hop": number, "kind": kind, "draft": draft, "right": right,
+                        "echo": echoes(draft, sub_question),
                         "mean": confidence.mean, "sum": confidence.sum, "min": confidence.min,
                         "first": confidence.first, "tokens": confidence.tokens,
                     }  # fmt: skip
@@ -103,16 +106,12 @@ def _draft(
     demos: list[dict[str, Any]],
     index: ColBERTIndex | None,
 ) -> tuple[str, Any]:
-    if kind == "plain":
-        prediction, field = dspy.Predict(AnswerDirectly)(question=sub_question), "answer"
-    else:
-        seen = found(index.search(prefix.question, 3), 70) if index is not None and kind == "passages" else []
-        lines = [*seen, transcript(prefix, words=None), line(f"Task {number}:", sub_question)]
-        prediction = dspy.Predict(DraftConclusion)(
-            question=prefix.question, trajectory="\n".join(filter(None, lines)), demos=demos
-        )
-        field = "draft"
-    return str(getattr(prediction, field)), answer_confidence(prediction, field)
+    seen = found(index.search(prefix.question, 3), 70) if index is not None and kind == "passages" else []
+    lines = [*seen, transcript(prefix, words=None), line(f"Task {number}:", sub_question)]
+    prediction = dspy.Predict(DraftConclusion)(
+        question=prefix.question, trajectory="\n".join(filter(None, lines)), demos=demos
+    )
+    return str(prediction.draft), answer_confidence(prediction, "draft")
 
 
 @main.command()
@@ -143,7 +142,8 @@ def report(path: Path) -> None:
 def fit(path: Path) -> None:
     """Fit tau on the drafts of kind `fork`."""
     rows = [r for r in read(path) if r["kind"] == "fork"]
-    print(fit_tau([r["mean"] for r in rows], [r["right"] for r in rows]))
+    # The gate never keeps an echo, so an echo is no evidence on where tau should be.
+    print(fit_tau([None if r["echo"] else r["mean"] for r in rows], [r["right"] for r in rows]))
 
 
 def _share(rows: list[dict[str, Any]]) -> float:

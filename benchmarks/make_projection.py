@@ -23,11 +23,12 @@ LONGEST = 220
 def main(corpus: Path, out: Path) -> None:
     """Write the projection made of a corpus (JSON Lines with ``title`` and ``text``)."""
     import torch
-    from hopgate.core.weights import resolve
-    from hopgate.index import read_corpus
     from safetensors.torch import load_file, save_file
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
+
+    from hopgate.core.weights import resolve
+    from hopgate.index import read_corpus
 
     weights = resolve("minilm")
     config = BertConfig(**json.loads((weights / "config.json").read_text(encoding="utf-8")))

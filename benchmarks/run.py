@@ -88,9 +88,8 @@ def table(paths: tuple[Path, ...]) -> None:
 
         scores = " | ".join(interval(row[key] for row in rows) for key in ("em", "f1", "cover"))
         tokens = " / ".join(f"{cost(key):.0f}" for key in ("prompt_tokens", "prefix_tokens", "completion_tokens"))
-        print(
-            f"| {name} | {scores} | {cost('retrievals'):.2f} | {cost('lm_calls'):.2f} | {tokens} | {cost('seconds'):.1f} |"
-        )
+        counts = f"{cost('retrievals'):.2f} | {cost('lm_calls'):.2f}"
+        print(f"| {name} | {scores} | {counts} | {tokens} | {cost('seconds'):.1f} |")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ then share one prompt prefix, which a prefix cache holds already, and history on
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from dspy.adapters.utils import (
     parse_value,
 )
 from dspy.utils.exceptions import AdapterParseError
+
+from .spans import label_pattern
 
 TRAJECTORY_FIELD = "trajectory"
 """Name of the input field that makes a signature be rendered in the transcript form."""
@@ -65,6 +68,7 @@ class CompactAdapter(dspy.Adapter):
         super().__init__(callbacks=callbacks)
         self.one_line = one_line
         self.line_tokens = line_tokens
+        self._continues = False
 
     # --- calling ------------------------------------------------------------------------------------------------------
 
@@ -93,12 +97,13 @@ class CompactAdapter(dspy.Adapter):
     def _for_lm(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
     ) -> tuple[CompactAdapter, dict[str, Any]]:
-        adapter = self
-        if getattr(getattr(lm, "engine", None), "continues_assistant", False):
-            adapter = _Continuing(self.callbacks, one_line=self.one_line, line_tokens=self.line_tokens)
+        if not getattr(getattr(lm, "engine", None), "continues_assistant", False):
+            return self, lm_kwargs
+        # A copy, so that threads with other LMs can use the same adapter meanwhile.
+        adapter = copy.copy(self)
+        adapter._continues = True
         outputs = list(signature.output_fields.values())
-        ends_with_line = len(outputs) == 1 and outputs[0].annotation is str and self.one_line
-        if ends_with_line and "stop" not in lm_kwargs and isinstance(adapter, _Continuing):
+        if len(outputs) == 1 and outputs[0].annotation is str and self.one_line and "stop" not in lm_kwargs:
             # Only where the label is given: a chat model may begin its reply with an empty line.
             lm_kwargs = {"max_tokens": self.line_tokens, **lm_kwargs, "stop": ["\n"]}
         return adapter, lm_kwargs
@@ -110,7 +115,10 @@ class CompactAdapter(dspy.Adapter):
     ) -> list[dict[str, Any]]:
         """Messages for one call; see the module's description for their order."""
         if not _is_transcript(signature):
-            return super().format(signature, demos, inputs)
+            messages = super().format(signature, demos, inputs)
+            return (
+                [*messages, {"role": "assistant", "content": _first_label(signature)}] if self._continues else messages
+            )
         own = [demo for demo in demos if TRANSCRIPT_KEY not in demo]
         shared = dict.fromkeys(str(demo[TRANSCRIPT_KEY]) for demo in demos if TRANSCRIPT_KEY in demo)
         examples = [*shared, *(self._step_example(signature, demo) for demo in own)]
@@ -123,6 +131,10 @@ class CompactAdapter(dspy.Adapter):
         return [*messages, *self._step(signature, str(inputs.get(TRAJECTORY_FIELD) or "").strip())]
 
     def _step(self, signature: type[dspy.Signature], transcript: str) -> list[dict[str, Any]]:
+        if self._continues:
+            instruction = "" if _implied(signature) else f"({_instructions(signature)})"
+            lines = [transcript, instruction, _first_label(_numbered(signature, transcript))]
+            return [{"role": "assistant", "content": "\n".join(filter(None, lines))}]
         # As turns: what was written so far is the assistant's, the instruction is the user's.
         turns = [{"role": "assistant", "content": transcript}] if transcript else []
         instruction = f"{_instructions(signature)}\n{self._request(_numbered(signature, transcript))}".strip()
@@ -168,6 +180,8 @@ class CompactAdapter(dspy.Adapter):
 
     def _request(self, signature: type[dspy.Signature]) -> str:
         labels = [f"`{_label(field)}`" for field in signature.output_fields.values()]
+        if self._continues and len(labels) == 1:
+            return ""  # The label is given already.
         if len(labels) == 1:
             return f"Reply with one line: {labels[0]} and its value."
         return f"Reply with the lines {', '.join(labels)}, each with its value."
@@ -190,18 +204,19 @@ class CompactAdapter(dspy.Adapter):
         Raises:
             AdapterParseError: A field is missing, or its value is not of its type.
         """
-        labels = {_label(field).casefold(): name for name, field in signature.output_fields.items()}
         first = next(iter(signature.output_fields))
         found: dict[str, list[str]] = {}
         current: str | None = first
         for line in completion.split("\n"):
-            match = _LABEL.match(line)
-            name = _named(labels, match.group(1).casefold()) if match else None
-            if match and name is not None:
+            name, rest = _labelled(signature, line)
+            if name is not None:
                 # The first occurrence counts, as in DSPy's own adapters.
                 current = name if name not in found or not "".join(found[name]).strip() else None
+                if name == first and not self._continues and not found.get("_labelled"):
+                    current = first  # What a chat model says before the label is no part of the value.
+                found.setdefault("_labelled", []).append(name)
                 if current:
-                    found[current] = [line[match.end() :].strip(" \t")]
+                    found[current] = [rest.lstrip(" \t")]
             elif current is not None:
                 found.setdefault(current, []).append(line)
         values: dict[str, Any] = {}
@@ -233,34 +248,6 @@ class CompactAdapter(dspy.Adapter):
             ) from error
 
 
-class _Continuing(CompactAdapter):
-    """The rendering for engines that continue a trailing assistant message as it stands."""
-
-    def format(
-        self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        messages = super().format(signature, demos, inputs)
-        if not _is_transcript(signature):
-            messages.append({"role": "assistant", "content": _first_label(signature)})
-        return messages
-
-    def _step(self, signature: type[dspy.Signature], transcript: str) -> list[dict[str, Any]]:
-        instruction = "" if _implied(signature) else f"({_instructions(signature)})"
-        lines = [transcript, instruction, _first_label(_numbered(signature, transcript))]
-        return [{"role": "assistant", "content": "\n".join(filter(None, lines))}]
-
-    def _request(self, signature: type[dspy.Signature]) -> str:
-        # The label is given; only further lines must be asked for.
-        return "" if len(signature.output_fields) == 1 else super()._request(signature)
-
-
-_LABEL = re.compile(r"[ \t]*(?:\*\*)?([^\W\d][^:\n]{0,60}?:)(?:\*\*)?")
-
-
-def _named(labels: Mapping[str, str], label: str) -> str | None:
-    return labels.get(label) or labels.get(re.sub(r"\d+(?=:$)", "#", label))
-
-
 def _numbered(signature: type[dspy.Signature], transcript: str) -> type[dspy.Signature]:
     """The signature with ``#`` in its output labels replaced by the number of the line that is to be written."""
     for name, field in signature.output_fields.items():
@@ -277,6 +264,19 @@ def _implied(signature: type[dspy.Signature]) -> bool:
     output: Any = next(iter(signature.output_fields.values()))
     implied = output.json_schema_extra.get(IMPLIED_KEY)
     return signature.instructions == implied or not signature.instructions.strip()
+
+
+def _labelled(signature: type[dspy.Signature], line: str) -> tuple[str | None, str]:
+    """The output field whose label a line begins with, and the rest of the line. Indented lines belong to a value."""
+    if line.startswith(_INDENT):
+        return None, line
+    best: tuple[str | None, str] = (None, line)
+    for name, field in signature.output_fields.items():
+        match = re.match(rf"[ \t]?{label_pattern(_label(field))}", line, re.IGNORECASE)
+        # The longest label, where one begins with another.
+        if match and len(line) - match.end() < len(best[1]):
+            best = (name, line[match.end() :])
+    return best
 
 
 def _is_transcript(signature: type[dspy.Signature]) -> bool:

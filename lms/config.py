@@ -9,6 +9,7 @@ Secrets are never written into a table: providers read them from their environme
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,13 +17,13 @@ import dspy
 
 from ..core import ModelError
 from ..core.known_weights import WEIGHTS
-from .embedded import EmbeddedEngine
+from .embedded import EmbeddedEngine, check_bindings
 
 EMBEDDED_PREFIX = "embedded/"
 DEFAULT_MODEL = "embedded/qwen2.5-coder-1.5b"
 
 _ENGINE_OPTIONS = ("n_ctx", "slots", "threads", "cache_mib")
-_SECRETS = ("api_key", "token", "password", "secret", "authorization")
+_SECRETS = {"key", "token", "password", "secret", "authorization", "credential", "credentials"}
 
 
 def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
@@ -50,13 +51,16 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
     model = options.pop("model", None)
     if not isinstance(model, str) or not model.strip():
         raise ModelError("an LM table needs a `model`, such as 'openai/gpt-4o-mini' or 'embedded/qwen2.5-coder-1.5b'")
-    for name in options:
-        if any(secret in name.lower() for secret in _SECRETS) and name != "max_tokens":
-            raise ModelError(
-                f"{model}: `{name}` does not belong in an LM table; set the provider's environment variable instead"
-            )
+    secret = _secret(options)
+    if secret is not None:
+        raise ModelError(
+            f"{model}: `{secret}` does not belong in an LM table; set the provider's environment variable instead"
+        )
     if model.startswith(EMBEDDED_PREFIX):
         return _embedded(model, model.removeprefix(EMBEDDED_PREFIX), options)
+    for name in _ENGINE_OPTIONS:
+        if name in options:
+            raise ModelError(f"{model}: `{name}` is an option of embedded models only")
     provider, separator, name = model.partition("/")
     if not separator or not provider or not name:
         raise ModelError(f"unknown model {model!r}: write provider/name, or one of {', '.join(embedded_models())}")
@@ -71,9 +75,21 @@ def embedded_models() -> list[str]:
     return [f"{EMBEDDED_PREFIX}{name}" for name, weights in WEIGHTS.items() if weights.kind == "lm"]
 
 
+def _secret(options: Mapping[str, Any]) -> str | None:
+    """The first name, at any depth, that is made of words for a secret."""
+    for name, value in options.items():
+        if _SECRETS & set(re.split(r"[^a-z]+", str(name).lower())):
+            return str(name)
+        inner = _secret(value) if isinstance(value, Mapping) else None
+        if inner is not None:
+            return inner
+    return None
+
+
 def _embedded(model: str, name: str, options: dict[str, Any]) -> dspy.LM:
     if "/" not in name and not name.endswith(".gguf") and model not in embedded_models():
         raise ModelError(f"unknown model {model!r}: there are {', '.join(embedded_models())}, or embedded/PATH.gguf")
+    check_bindings()
     engine_options = {key: options.pop(key) for key in _ENGINE_OPTIONS if key in options}
     engine = EmbeddedEngine(name, **engine_options)
     # llama.cpp itself would go on for ever.

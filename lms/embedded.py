@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import json
 import os
+import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,54 +36,12 @@ from dspy.lm15 import (
 
 from ..core import MissingDependencyError, ModelError, StateError, sha256_of
 from ..core.weights import gguf_path
+from .slots import Slots
 
 _STATE_VERSION = 1
 _FINISH = {"stop": "stop", "length": "length"}
 # Beyond this many alternatives a token llama.cpp spends more time on sorting the vocabulary than on the model.
 _MAX_TOP_LOGPROBS = 50
-# Losing fewer characters than this is cheaper than filling a slot that was never used.
-_WORTH_A_SLOT = 80
-
-
-class _Slots:
-    """Which slot of the server takes a prompt, so that as little as possible of what the slots hold is lost.
-
-    A program's steps grow one text, while its drafts fork off it: sent to one slot, each fork would cut the passages
-    from it, to be read again at the next step. Positions are counted in characters; the server counts tokens.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._texts: list[str] = [""] * count
-        self._free = set(range(count))
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def taken(self, text: str) -> Iterator[int]:
-        """Wait for a free slot, and hold the best one for this prompt while the body runs."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free)
-            slot = self._best(text)
-            self._free.discard(slot)
-            self._texts[slot] = text
-        try:
-            yield slot
-        finally:
-            with self._changed:
-                self._free.add(slot)
-                self._changed.notify()
-
-    def _best(self, text: str) -> int:
-        def shared(slot: int) -> int:
-            return len(os.path.commonprefix([text, self._texts[slot]]))  # noqa: RUF071 - characters are meant
-
-        def lost(slot: int) -> int:
-            return len(self._texts[slot]) - shared(slot)
-
-        best = max(sorted(self._free), key=lambda slot: shared(slot) - lost(slot))
-        unused = [slot for slot in sorted(self._free) if not self._texts[slot]]
-        if unused and lost(best) > _WORTH_A_SLOT:
-            return unused[0]
-        return best
 
 
 class EmbeddedEngine:
@@ -132,9 +92,7 @@ class EmbeddedEngine:
         }  # fmt: skip
         self.path = _model_file(model)
         self.digest = sha256_of(self.path)
-        self._server: Any = None
-        self._start_lock = threading.Lock()
-        self._slots = _Slots(slots)
+        self._running: _Running | None = None
 
     @property
     def model_string(self) -> str:
@@ -157,19 +115,23 @@ class EmbeddedEngine:
         """
         validate_request(request)
         body = _chat_body(request)
-        server = self._started()
-        with self._slots.taken("".join(f"{m['role']}:{m['content']}\0" for m in body["messages"]).rstrip("\0")) as slot:
-            raw = server.handle_chat_completions({**body, "id_slot": slot})
-        return _response(json.loads(raw) if isinstance(raw, str | bytes) else raw, request, body)
+        running = self._started()
+        prompt = "\0".join(f"{message['role']}:{message['content']}" for message in body["messages"])
+        with running.slots.taken(prompt) as slot:
+            try:
+                raw = running.server.handle_chat_completions({**body, "id_slot": slot})
+                raw = json.loads(raw) if isinstance(raw, str | bytes) else raw
+            except Exception as error:
+                raise ServerError(f"llama.cpp failed: {error}") from error
+        return _response(raw, request, body)
 
     def stream(self, request: Request) -> Iterator[Any]:
         """The completion as events; it arrives in one piece."""
         yield from response_to_events(self.complete(request))
 
     def close(self) -> None:
-        """Free the model. The next call loads it again."""
-        with self._start_lock:
-            self._server = None
+        """Let go of the model, which is freed with its last engine. The next call loads it again."""
+        self._running = None
 
     def dump_state(self) -> dict[str, Any]:
         """What :meth:`load_state` needs: the model's name, its checksum and the options."""
@@ -200,11 +162,24 @@ class EmbeddedEngine:
     def __reduce__(self) -> tuple[Any, ...]:
         return (EmbeddedEngine.load_state, (self.dump_state(),))
 
-    def _started(self) -> Any:
-        with self._start_lock:
-            if self._server is None:
-                self._server = _start(self.path, self.options)
-            return self._server
+    def _started(self) -> _Running:
+        running = self._running
+        if running is None:
+            running = self._running = _start(self.path, self.digest, self.options)
+        return running
+
+
+class _Running:
+    """A loaded model and its slots, shared by all engines of the same weights and options."""
+
+    def __init__(self, server: Any, slots: int) -> None:
+        self.server = server
+        self.slots = Slots(slots)
+
+
+# An engine that was pickled or loaded from a state is a new object, but must not load the weights a second time.
+_RUNNING: weakref.WeakValueDictionary[str, _Running] = weakref.WeakValueDictionary()
+_STARTING = threading.Lock()
 
 
 class AsyncEmbeddedEngine:
@@ -256,13 +231,18 @@ def _model_file(model: str) -> Path:
     return path
 
 
-def _start(path: Path, options: dict[str, Any]) -> Any:
-    try:
-        xllamacpp: Any = importlib.import_module("xllamacpp")  # its compiled names are not declared
-    except ImportError as error:
-        raise MissingDependencyError(
-            "the embedded LM needs xllamacpp: pip install 'hopgate[embedded]', or choose another LM"
-        ) from error
+def _start(path: Path, digest: str, options: dict[str, Any]) -> _Running:
+    key = json.dumps([digest, options])
+    with _STARTING:
+        running = _RUNNING.get(key)
+        if running is None:
+            running = _RUNNING[key] = _Running(_load(path, options), options["slots"])
+        return running
+
+
+def _load(path: Path, options: dict[str, Any]) -> Any:
+    check_bindings()
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # its compiled names are not declared
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = options["n_ctx"]
@@ -282,6 +262,18 @@ def _start(path: Path, options: dict[str, Any]) -> Any:
         raise ModelError(f"{path.name}: llama.cpp could not load it: {error}") from error
 
 
+def check_bindings() -> None:
+    """See that the llama.cpp bindings are installed, without loading them.
+
+    Raises:
+        MissingDependencyError: They are not.
+    """
+    if sys.modules.get("xllamacpp") is None and importlib.util.find_spec("xllamacpp") is None:
+        raise MissingDependencyError(
+            "the embedded LM needs xllamacpp: pip install 'hopgate[embedded]', or choose another LM"
+        )
+
+
 def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -291,7 +283,7 @@ def _cores() -> int:
 def _chat_body(request: Request) -> dict[str, Any]:
     """The request as llama.cpp's chat endpoint takes it; what it cannot carry is refused rather than dropped."""
     config = request.config
-    for name in ("tool_choice", "reasoning", "probabilities"):
+    for name in ("tool_choice", "reasoning", "probabilities", "cache", "service_tier", "user_id", "store"):
         if getattr(config, name) is not None:
             raise UnsupportedFeatureError(f"the embedded LM has no `{name}`")
     if request.tools:
@@ -320,10 +312,14 @@ def _chat_body(request: Request) -> dict[str, Any]:
 
 
 def _response_format(value: Any) -> dict[str, Any]:
-    # Requests hold the bare schema, or a `json_object` marker; llama.cpp wants OpenAI's envelope.
-    if value.get("type") in {"json_object", "json_schema", "text"}:
-        return dict(value)
-    return {"type": "json_schema", "json_schema": {"name": "response", "schema": dict(value)}}
+    # A request holds the schema beside its type; llama.cpp reads it from OpenAI's envelope.
+    if value.get("type") == "json_schema" and "schema" in value:
+        return {"type": "json_schema", "json_schema": {"name": value.get("name") or "response", **_schema(value)}}
+    return dict(value)
+
+
+def _schema(value: Any) -> dict[str, Any]:
+    return {key: value[key] for key in ("schema", "strict") if key in value}
 
 
 def _text(parts: Any) -> str:
@@ -336,7 +332,7 @@ def _text(parts: Any) -> str:
 
 
 def _response(raw: Any, request: Request, body: dict[str, Any]) -> Response:
-    if not isinstance(raw, dict) or "choices" not in raw:
+    if not isinstance(raw, dict) or not raw.get("choices"):
         raise _error(raw)
     choice = raw["choices"][0]
     text = choice["message"].get("content") or ""

@@ -20,7 +20,7 @@ import dspy
 from ..core import Passage
 from ..signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
 from .decomposers import Decomposer, Iterative, Plan, same_question
-from .gates import Draft, Gate, gate_of
+from .gates import ConstantGate, Draft, Gate, gate_of
 from .settings import ActiveSettings, validated
 from .solver import Ask, Find, Found, Solver, Steps, Told, accept
 from .trajectory import Cost, Hop, StopReason, Trajectory
@@ -94,10 +94,11 @@ class ActiveQA(Solver):
     def _next(
         self, trajectory: Trajectory, settings: ActiveSettings
     ) -> Generator[Ask, Told, tuple[Trajectory, str | None, StopReason | None, Cost]]:
-        if settings.start == "question" and not trajectory.hops and settings.decomposer == "iterative":
-            return trajectory, trajectory.question, None, Cost()
         decomposer = self.decomposer or (Iterative() if settings.decomposer == "iterative" else Plan())
-        found_next = yield from decomposer.next(trajectory, settings.passage_words, self._demos("next_sub_question"))
+        if settings.start == "question" and not trajectory.hops and not isinstance(decomposer, Plan):
+            return trajectory, trajectory.question, None, Cost()
+        demos = self._demos(getattr(decomposer, "step", "next_sub_question"))
+        found_next = yield from decomposer.next(trajectory, settings.passage_words, demos)
         return found_next.trajectory, found_next.sub_question, found_next.reason, found_next.cost
 
     # --- one hop ------------------------------------------------------------------------------------------------
@@ -107,12 +108,13 @@ class ActiveQA(Solver):
         hop = Hop(sub_question)
         if gate.needs_draft:
             hop, kept = yield from self._draft(trajectory, hop, gate)
-            if kept:
+            if kept or (isinstance(gate, ConstantGate) and not gate.search):
                 return hop
         if settings.reread and any(earlier.passages for earlier in trajectory.hops):
             told = yield from self._read(trajectory, hop, settings)
             hop = replace(hop, cost=hop.cost + told.cost)
-            if told.text and told.confidence and (told.confidence.mean or 0.0) >= settings.tau_read:
+            mean = told.confidence.mean if told.confidence else None
+            if told.text and mean is not None and mean >= settings.tau_read:
                 accept(told)
                 return replace(hop, source="already_read", answer=told.text, answer_confidence=told.confidence)
         query = _query(trajectory, sub_question, settings)

@@ -5,7 +5,6 @@ Both are generators of the solver's requests and return the next sub-question, o
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
@@ -15,9 +14,12 @@ from .solver import Ask, Told
 from .trajectory import Cost, StopReason, Trajectory
 from .transcript import NO_MORE, transcript
 
-# Two sub-questions this alike (difflib ratio) ask for the same.
-_SAME = 0.92
 _MAX_PLAN = 8
+# Without the plural's s, as the words that they are compared with.
+_FUNCTION = set(
+    "a an the of in on at to for by is i are wa were be been did do doe ha have had and that".split()  # noqa: SIM905
+)
+_QUESTION_MARKS = "?\uff1f\u061f\u037e"
 _ASKING = re.compile(
     r"(who|whom|whose|what|when|where|which|why|how|in|on|at|by|for|from|of|to|is|are|was|were|do|does|did|has|have|had|"
     r"can|could|find|name|list|give|tell|identify|determine|compare|calculate|count|search|look)\b",
@@ -46,7 +48,10 @@ Decomposition = Generator[Ask, Told, Next]
 
 
 class Decomposer(Protocol):
-    """Finds the next sub-question of a trajectory."""
+    """Finds the next sub-question of a trajectory.
+
+    It may have an attribute ``step``: the predictor whose demos it wants, ``next_sub_question`` or ``plan``.
+    """
 
     def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
         """The next sub-question."""
@@ -55,6 +60,8 @@ class Decomposer(Protocol):
 
 class Iterative:
     """Asks for the next sub-question only, given what was answered so far."""
+
+    step = "next_sub_question"
 
     def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
         """See :class:`Decomposer`. If the LM asks nothing at all, the question itself is the sub-question."""
@@ -67,6 +74,8 @@ class Iterative:
             return Next(None, trajectory, "empty" if told.text is None else "finished", told.cost)
         if not _asks(asked):
             # A small model that has nothing left to ask states what it knows.
+            if not trajectory.hops:
+                return Next(trajectory.question, trajectory, cost=told.cost)
             return Next(None, trajectory, "finished", told.cost)
         if repeats(asked, trajectory):
             return Next(None, trajectory, "repeated", told.cost)
@@ -76,17 +85,19 @@ class Iterative:
 class Plan:
     """Asks for all sub-questions at once, with ``#1`` for the first one's answer, and takes one after the other."""
 
+    step = "plan"
+
     def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
         """See :class:`Decomposer`. A plan that cannot be read is the question itself."""
         cost = Cost()
         if trajectory.plan is None:
-            told = yield Ask("plan", "plan", {"question": trajectory.question, "trajectory": ""})
+            told = yield Ask("plan", "plan", {"question": trajectory.question, "trajectory": ""}, demos)
             cost = told.cost
             steps = tuple(filter(None, map(_clean, re.split(r"\s*\|\s*|\n", told.text or ""))))
             trajectory = replace(trajectory, plan=steps[:_MAX_PLAN] or (trajectory.question,))
         plan = trajectory.plan or ()
         if len(trajectory.hops) >= len(plan):
-            return Next(None, trajectory, "finished", cost)
+            return Next(None, trajectory, "no_plan" if plan == (trajectory.question,) else "finished", cost)
         asked = _filled(plan[len(trajectory.hops)], trajectory)
         if repeats(asked, trajectory):
             return Next(None, trajectory, "repeated", cost)
@@ -94,16 +105,14 @@ class Plan:
 
 
 def _asks(text: str) -> bool:
-    return "?" in text or _ASKING.match(text) is not None
+    # Other languages: whatever ends with a question mark, of any script, is a question.
+    return any(mark in text for mark in _QUESTION_MARKS) or _ASKING.match(text) is not None
 
 
 def repeats(sub_question: str, trajectory: Trajectory) -> bool:
-    """Whether a sub-question was asked before, in the same or nearly the same words."""
-    asked = _normal(sub_question)
-    return any(
-        asked == earlier or difflib.SequenceMatcher(None, asked, earlier).ratio() >= _SAME
-        for earlier in (_normal(hop.sub_question) for hop in trajectory.hops)
-    )
+    """Whether a sub-question was asked before, in the same words but for order, function words and plurals."""
+    asked = _content(sub_question)
+    return any(asked == _content(hop.sub_question) for hop in trajectory.hops)
 
 
 def same_question(left: str, right: str) -> bool:
@@ -116,6 +125,11 @@ def _clean(text: str | None) -> str | None:
         return None
     text = re.sub(r"^(?:\d+[.)]|-|\*)\s+", "", " ".join(text.split()))
     return None if not _normal(text) or _normal(text) in {NO_MORE, "done", "finished"} else text
+
+
+def _content(text: str) -> list[str]:
+    words = [word.removesuffix("s") if word.isalpha() else word for word in _normal(text).split()]
+    return sorted(word for word in words if word not in _FUNCTION) or words
 
 
 def _normal(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -48,7 +49,11 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdGate:
-    """Keeps a draft whose mean log-probability (nats a token) is at least ``tau``."""
+    """Keeps a draft whose mean log-probability (nats a token) is at least ``tau``.
+
+    A draft that only repeats words of the sub-question is not kept, however confident: copying is always likely, and
+    tells nothing of what the LM knows.
+    """
 
     tau: float
     needs_draft: bool = True
@@ -57,7 +62,19 @@ class ThresholdGate:
     def keeps(self, draft: Draft) -> bool:
         """See :class:`Gate`. A draft without confidence is not kept."""
         mean = None if draft.confidence is None else draft.confidence.mean
-        return mean is not None and mean >= self.tau
+        return mean is not None and mean >= self.tau and not echoes(draft.text, draft.sub_question)
+
+
+def echoes(text: str, sub_question: str) -> bool:
+    """Whether an answer consists of words of the sub-question alone, which then does not offer them as a choice.
+
+    Example:
+        >>> echoes("the Osk Tower", "Who designed the Osk Tower?"), echoes("1911", "Which is earlier, 1911 or 1974?")
+        (True, False)
+    """
+    asked = re.findall(r"\w+", sub_question.casefold())
+    words = re.findall(r"\w+", text.casefold())
+    return bool(words) and "or" not in asked and set(words) <= set(asked)
 
 
 @dataclass(frozen=True, slots=True)

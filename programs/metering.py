@@ -17,7 +17,7 @@ class Meter:
 
     DSPy appends an entry for each LM call to every module that the call was made in; a meter takes part as one of
     these, so that calls of other threads are not counted. A cached call reports no usage there, but its stored
-    response still has it. With DSPy's history disabled only usage is known, which leaves the tokens of cached calls out.
+    response still has it. With DSPy's history disabled only usage is known, without the tokens of cached calls.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,14 @@ class RetrieverHandle:
     def rerank(self, query: str, passages: Sequence[Passage]) -> tuple[Passage, ...] | None:
         """The passages in the order that the retriever's own ``rerank`` gives them; ``None`` if it has none."""
         rerank = getattr(self.retriever, "rerank", None)
-        return as_passages(rerank(query, list(passages))) if callable(rerank) else None
+        if not callable(rerank):
+            return None
+        try:
+            return as_passages(rerank(query, list(passages)))
+        except HopgateError:
+            raise
+        except Exception as error:
+            raise RetrievalError(f"reranking failed on {query[:80]!r}: {type(error).__name__}: {error}") from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RetrieverHandle:
         return self
@@ -95,12 +102,13 @@ def _passage(item: Any, rank: int) -> Passage:
         text = item.get("text") or item.get("long_text")
         if isinstance(text, str):
             identity, score = item.get("id", item.get("pid")), item.get("score")
-            return Passage(
-                id=text if identity is None else str(identity),
-                title=str(item.get("title") or ""),
-                text=text,
-                score=None if score is None else float(score),
-            )
+            if score is None or isinstance(score, int | float):
+                return Passage(
+                    id=text if identity is None else str(identity),
+                    title=str(item.get("title") or ""),
+                    text=text,
+                    score=None if score is None else float(score),
+                )
     raise RetrievalError(
         f"result {rank} of the retriever is no passage, string or dictionary with `text`: {item!r:.80}"
     )

@@ -160,8 +160,7 @@ class Solver(dspy.Module):
         if ask.demos:
             own = predictor.demos if isinstance(predictor, dspy.Predict) else []
             arguments["demos"] = [*ask.demos, *own]
-        lm = getattr(predictor, "lm", None) or dspy.settings.lm
-        if ask.confidence or "logprobs" in getattr(lm, "supported_params", ()):
+        if ask.confidence or "logprobs" in getattr(_lm_of(predictor), "supported_params", ()):
             arguments["config"] = {"logprobs": True}
         return predictor, arguments
 
@@ -174,7 +173,7 @@ class Solver(dspy.Module):
                 prediction = predictor(**arguments)
             except AdapterParseError as error:
                 note = _unreadable(error)
-        return self._told(ask, prediction, note, meter, entries, start)
+        return self._told(ask, predictor, prediction, note, meter, entries, start)
 
     async def _aask(self, ask: Ask) -> Told:
         predictor, arguments = self._call(ask)
@@ -185,10 +184,17 @@ class Solver(dspy.Module):
                 prediction = await predictor.acall(**arguments)
             except AdapterParseError as error:
                 note = _unreadable(error)
-        return self._told(ask, prediction, note, meter, entries, start)
+        return self._told(ask, predictor, prediction, note, meter, entries, start)
 
     def _told(
-        self, ask: Ask, prediction: Any, note: str | None, meter: Meter, entries: list[Any], start: float
+        self,
+        ask: Ask,
+        predictor: Any,
+        prediction: Any,
+        note: str | None,
+        meter: Meter,
+        entries: list[Any],
+        start: float,
     ) -> Told:
         text, confidence = None, None
         if prediction is not None:
@@ -196,7 +202,10 @@ class Solver(dspy.Module):
             note = None if text else "empty"
         if text is not None and (ask.confidence or hasattr(prediction, "logprobs")):
             try:
-                confidence = answer_confidence(prediction, ask.field)
+                backend = getattr(_lm_of(predictor), "model", None)
+                confidence = answer_confidence(
+                    prediction, ask.field, label=_label(predictor, ask.field), backend=backend
+                )
             except ConfidenceError as error:
                 if ask.confidence and self._confidence_required():
                     raise
@@ -230,6 +239,20 @@ def accept(told: Told) -> None:
         # Log-probabilities are no field of a demo: they would only bloat saved programs.
         trace.extend((predictor, inputs, _without_logprobs(output)) for predictor, inputs, output in told.entries)
         del trace[: max(0, len(trace) - limit)]
+
+
+def _predict(module: Any) -> Any:
+    """The predictor that writes a module's outputs: itself, or the last one inside."""
+    return module if isinstance(module, dspy.Predict) else module.predictors()[-1]
+
+
+def _lm_of(module: Any) -> Any:
+    return _predict(module).lm or dspy.settings.lm
+
+
+def _label(module: Any, name: str) -> str | None:
+    field = _predict(module).signature.output_fields.get(name)
+    return None if field is None else field.json_schema_extra["prefix"]
 
 
 def _without_logprobs(output: Any) -> Any:

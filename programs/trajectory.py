@@ -128,7 +128,8 @@ class Trajectory:
         """
         if not 0 <= hops <= len(self.hops):
             raise InputError(f"a prefix of {hops} hops was asked for, the trajectory has {len(self.hops)}")
-        return Trajectory(self.question, self.hops[:hops], self.plan, revisions=self.revisions)
+        # A plan was paid for by the first hop, and is made anew without it.
+        return Trajectory(self.question, self.hops[:hops], self.plan if hops else None, revisions=self.revisions)
 
     def with_hop(self, hop: Hop) -> Trajectory:
         """The trajectory with one more hop."""
@@ -152,6 +153,8 @@ class Trajectory:
         Raises:
             StateError: The object is of a newer version or has a field that a trajectory has not.
         """
+        if not isinstance(record, Mapping):
+            raise StateError(f"not a trajectory: a JSON object is expected, got {type(record).__name__}")
         version = record.get("version", SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
             raise StateError(f"the trajectory has version {version!r}; this hopgate reads version {SCHEMA_VERSION}")
@@ -164,7 +167,7 @@ class Trajectory:
             data["revisions"] = tuple(data.get("revisions") or ())
             data["other_cost"] = Cost(**data.get("other_cost") or {})
             return cls(**data)
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError, InputError) as error:
             raise StateError(f"not a trajectory: {error}") from error
 
 

@@ -25,7 +25,10 @@ DEFAULT_EXAMPLES: tuple[Trajectory, ...] = (
             _hop(
                 "Who was the architect of the Halden Lighthouse?",
                 "Ivar Brenne",
-                ("Halden Lighthouse", "The Halden Lighthouse is a stone tower of 1911 built after plans by Ivar Brenne."),
+                (
+                    "Halden Lighthouse",
+                    "The Halden Lighthouse is a stone tower of 1911 built after plans by Ivar Brenne.",
+                ),
             ),
             _hop(
                 "In which year was Ivar Brenne born?",
@@ -75,7 +78,7 @@ def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any
 
     Args:
         example: A finished trajectory.
-        step: ``next_sub_question``, ``draft``, ``read`` or ``compose``.
+        step: ``plan``, ``next_sub_question``, ``draft``, ``read`` or ``compose``.
         words: Words to show of each passage.
 
     Raises:
@@ -83,6 +86,9 @@ def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any
     """
     if example.answer is None:
         raise InputError(f"a worked example needs an answer: {example.question[:80]!r}")
+    if step == "plan":
+        # A plan is a line of its own kind, which the transcript does not show.
+        return [{"question": example.question, "trajectory": "", "plan": _plan(example)}]
     if step == "compose":
         lines = [transcript(example, words=None), *found(example.passages, words)]
         moments = [("\n".join(filter(None, lines)), {"answer": example.answer})]
@@ -100,6 +106,16 @@ def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any
     if not moments:
         return [{"question": example.question, "transcript": whole}]
     return [{"question": example.question, "trajectory": text, **out, "transcript": whole} for text, out in moments]
+
+
+def _plan(example: Trajectory) -> str:
+    steps = []
+    for number, hop in enumerate(example.hops):
+        sub_question = hop.sub_question
+        for earlier, before in enumerate(example.hops[:number], 1):
+            sub_question = sub_question.replace(before.answer, f"#{earlier}") if before.answer else sub_question
+        steps.append(sub_question)
+    return " | ".join(steps)
 
 
 def _hop_moment(example: Trajectory, number: int, step: str, words: int) -> tuple[str, dict[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import dspy
 import pytest
+
 from hopgate.core import ConfidenceError, InputError, Passage, RetrievalError
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import ActiveQA, Cost, Draft, Trajectory
@@ -187,6 +188,18 @@ def test_the_question_itself_may_be_the_first_sub_question(index: Any) -> None:
 def test_an_lm_that_asks_nothing_is_asked_the_question(index: Any) -> None:
     result, _ = ask(index, World(tasks=["none"]))
     assert [hop.sub_question for hop in result.trajectory.hops] == [QUESTION]
+    assert result.trajectory.stop_reason == "finished"
+
+
+def test_a_first_reply_that_is_no_question_is_as_good_as_none(index: Any) -> None:
+    # Otherwise nothing would be drafted or searched at all.
+    result, _ = ask(index, World(tasks=["The Osk Tower stands in Varn."]))
+    assert [hop.sub_question for hop in result.trajectory.hops] == [QUESTION]
+
+
+def test_a_later_statement_in_place_of_a_question_ends_the_chain(index: Any) -> None:
+    result, _ = ask(index, World(tasks=["Who designed the Osk Tower?", "Mira Dol was born in 1871."]))
+    assert len(result.trajectory.hops) == 1
     assert result.trajectory.stop_reason == "finished"
 
 

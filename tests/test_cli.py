@@ -13,11 +13,12 @@ from typing import Any
 import dspy
 import pytest
 from click.testing import CliRunner, Result
+from test_index_support import make_checkpoint, passages, write_corpus
+
 from hopgate.cli import main
 from hopgate.core.known_weights import WEIGHTS
 from hopgate.index import ColBERTIndex
 from hopgate.lms.testing import scripted_lm
-from test_index_support import make_checkpoint, passages, write_corpus
 
 GOOD = {"id": "1", "title": "T", "text": "some text"}
 

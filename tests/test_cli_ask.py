@@ -11,6 +11,9 @@ from typing import Any
 import dspy
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
+from test_index_support import make_checkpoint
+
 from hopgate.cli import main
 from hopgate.cli.show import show_prediction
 from hopgate.core import Passage
@@ -18,8 +21,6 @@ from hopgate.index import ColBERTIndex
 from hopgate.lms import AnswerConfidence
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import Cost, Hop, Trajectory
-from rich.console import Console
-from test_index_support import make_checkpoint
 
 QUESTION = "Which river flows through the capital of France?"
 

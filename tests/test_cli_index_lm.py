@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from test_index_support import make_checkpoint, passages, write_corpus
+
 from hopgate.cli import main
 from hopgate.core.known_weights import WEIGHTS, WeightFile, Weights
 from hopgate.lms.testing import Reply, scripted_lm
-from test_index_support import make_checkpoint, passages, write_corpus
 
 
 def run(*arguments: str | Path) -> Result:

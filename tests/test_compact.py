@@ -7,12 +7,13 @@ from typing import Any, Literal
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from hopgate.lms import CompactAdapter
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import ActiveQA
 from hopgate.signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 ADAPTER = CompactAdapter()
 ONE = dspy.Signature("question -> answer")
@@ -90,6 +91,7 @@ def test_an_optional_field_may_be_left_out(reasoning: str | None) -> None:
         "Answer: Paris",
         "answer: Paris",
         "**Answer:** Paris",
+        "**Answer**: Paris",
         "Answer:\nParis",
         "Answer: Paris\nAnswer: Rome",
     ],
@@ -263,6 +265,18 @@ def test_limits_of_the_call_win() -> None:
         dspy.Predict(ONE)(question="Where?", config={"max_tokens": 7})
     assert (spy.requests[0].config.max_tokens, spy.requests[0].config.stop) == (7, ("END",))
     assert (spy.requests[1].config.max_tokens, spy.requests[1].config.stop) == (7, ("\n",))
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_a_subclass_keeps_what_it_overrides(continues: bool) -> None:
+    class Mine(CompactAdapter):
+        def format_system_message(self, signature: type[dspy.Signature]) -> str:
+            return "Mind the XYZZY."
+
+    lm = scripted_lm(lambda prompt: " Paris", continues_assistant=continues)
+    with dspy.context(lm=lm, adapter=Mine()):
+        dspy.Predict(ONE)(question="Where?")
+    assert "XYZZY" in lm.engine.prompts[0]
 
 
 @pytest.mark.parametrize("case", ["two outputs", "not text", "one_line=False"])

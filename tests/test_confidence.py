@@ -12,11 +12,12 @@ import dspy
 import pytest
 from dspy.clients.engines.base import validate_request
 from dspy.lm15 import Message, Request, Response, TextPart, TokenLogprob, Usage, response_to_events
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hopgate.core import ConfidenceError
 from hopgate.lms import EMPTY_ANSWER, CompactAdapter, answer_confidence
 from hopgate.lms.testing import scripted_lm
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Token = tuple[bytes, float]
 NOISE = -7.0  # log-probability of every token outside the answer
@@ -139,6 +140,15 @@ def test_a_token_that_straddles_marker_and_answer_counts(adapter: str) -> None:
     first = (before[-2:].encode() + b"Pa", -0.4)
     last = (b"ris" + after[:2].encode(), -0.2)
     found = answer_confidence(predict(ADAPTERS[adapter], [*noise(before[:-2]), first, last, *noise(after[2:])]))
+    assert found.tokens == 2
+    assert found.mean == pytest.approx(-0.3)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_token_of_spaces_says_nothing_of_the_answer(adapter: str) -> None:
+    before, _, after = completion(adapter, "Think.", "New York")
+    tokens = [*noise(before), (b"New", -0.2), (b" ", -5.0), (b"York", -0.4), *noise(after)]
+    found = answer_confidence(predict(ADAPTERS[adapter], tokens))
     assert found.tokens == 2
     assert found.mean == pytest.approx(-0.3)
 

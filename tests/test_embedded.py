@@ -30,6 +30,7 @@ from dspy.lm15 import (
     TextPart,
     UnsupportedFeatureError,
 )
+
 from hopgate.core import MissingDependencyError, ModelError, StateError, WeightsError
 from hopgate.core.weights import resolve
 from hopgate.lms import AsyncEmbeddedEngine, EmbeddedEngine, lm_from_config
@@ -351,13 +352,16 @@ def test_one_slot_serves_one_after_the_other(gguf: Path, llama: FakeLlama) -> No
     assert {body["id_slot"] for body in llama.bodies} == {0}
 
 
+EXAMPLES = "Work line by line. " + "Example: a worked example that all steps share. " * 40
 LONG = "Task 1: Who? Found: " + "many words of a passage " * 20
 
 
-def slots_of(engine: EmbeddedEngine, llama: FakeLlama, *continued: str) -> list[int]:
+def slots_of(engine: EmbeddedEngine, llama: FakeLlama, *continued: str, question: str = "q?") -> list[int]:
+    """The slots that prompts with these beginnings of a reply were sent to."""
+    before = len(llama.bodies)
     for text in continued:
-        engine.complete(request(user("q?"), assistant(text), system="Work line by line."))
-    return [body["id_slot"] for body in llama.bodies]
+        engine.complete(request(user(question), assistant(text), system=EXAMPLES))
+    return [body["id_slot"] for body in llama.bodies[before:]]
 
 
 def test_a_growing_transcript_stays_in_its_slot(engine: EmbeddedEngine, llama: FakeLlama) -> None:
@@ -374,6 +378,13 @@ def test_a_fork_does_not_evict_the_transcript(engine: EmbeddedEngine, llama: Fak
     assert forked != first
     assert back == first
     assert forked_again == forked
+
+
+def test_another_question_takes_the_slot_that_loses_less(engine: EmbeddedEngine, llama: FakeLlama) -> None:
+    long, short = slots_of(engine, llama, LONG, "Task 1: Who? Conclusion 1:")
+    assert long != short
+    assert slots_of(engine, llama, "Task 1:", question="Another?") == [short]
+    assert slots_of(engine, llama, f"{LONG}\nConclusion 1: x") == [long]
 
 
 def test_with_one_slot_a_fork_uses_it(gguf: Path, llama: FakeLlama) -> None:
@@ -576,4 +587,6 @@ def test_real_seed(real_lm: dspy.LM) -> None:
         )
         return real_lm.engine.complete(asked).message.text
 
+    # The first call fills the prefix cache; from then on the numbers are the same to the last digit.
+    sampled()
     assert sampled() == sampled()

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_index_support import make_checkpoint, passages, write_corpus
+
 from hopgate.core import CorpusError, HopgateError, IndexStoreError, InputError, Passage
 from hopgate.index import ColBERTIndex, Encoder, build, read_info, store
-from test_index_support import make_checkpoint, passages, write_corpus
 
 
 @pytest.fixture(scope="module")

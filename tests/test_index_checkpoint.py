@@ -8,10 +8,11 @@ from typing import Any
 
 import huggingface_hub
 import pytest
+from test_index_support import make_checkpoint, needs_embedded, passages
+
 from hopgate.core import CheckpointError, WeightsError
 from hopgate.index import EMBEDDED, ColBERTIndex, Encoder, open_checkpoint
 from hopgate.index.checkpoint import FILES
-from test_index_support import make_checkpoint, needs_embedded, passages
 
 
 @pytest.fixture

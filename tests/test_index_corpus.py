@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_index_support import write_corpus
+
 from hopgate.core import CorpusError, Passage
 from hopgate.index import corpus_fingerprint, read_corpus
-from test_index_support import write_corpus
 
 GOOD = {"id": "a", "title": "A", "text": "first"}
 

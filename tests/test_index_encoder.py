@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hopgate.index import EMBEDDED, Encoder, open_checkpoint
 from test_index_support import make_checkpoint, needs_compiler, needs_embedded, passages
+
+from hopgate.index import EMBEDDED, Encoder, open_checkpoint
 
 TEXTS = [
     "The city of Paris, in France!",

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hopgate.core import write_atomic
 from hopgate.index import exact, store
 from hopgate.index.build import _npy
 from hopgate.index.exact import ExactEngine, best, maxsim
 from hopgate.index.store import VectorStore
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 DIM = 8
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_index_support import make_checkpoint, needs_compiler, passages
+
 from hopgate.core import IndexStoreError, InputError, MissingDependencyError
 from hopgate.index import ColBERTIndex, Encoder, build, colbert_ai, plaid
 from hopgate.index.captured import captured_output
-from test_index_support import make_checkpoint, needs_compiler, passages
 
 CORPUS = passages(120)
 QUERIES = [passage.text for passage in CORPUS[::4]]

@@ -13,9 +13,10 @@ from typing import Any
 import dspy
 import numpy as np
 import pytest
+from test_index_support import make_checkpoint, needs_embedded, passages
+
 from hopgate.core import InputError, Passage
 from hopgate.index import ColBERTIndex, Encoder
-from test_index_support import make_checkpoint, needs_embedded, passages
 
 CORPUS = passages(40)
 QUERIES = [f"who built the {passage.text[:30]}" for passage in CORPUS]

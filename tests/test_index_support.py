@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hopgate.core import Passage, WeightsError
 from hopgate.index import EMBEDDED, open_checkpoint
 

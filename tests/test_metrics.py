@@ -7,9 +7,10 @@ import string
 from collections import Counter
 
 import pytest
-from hopgate.evaluation.metrics import cover_em, exact_match, f1, normalize
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hopgate.evaluation.metrics import cover_em, exact_match, f1, normalize
 
 _WORDS = st.sampled_from(
     [

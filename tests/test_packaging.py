@@ -9,8 +9,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from hopgate.core.known_weights import WEIGHTS
 from packaging.requirements import Requirement
+
+from hopgate.core.known_weights import WEIGHTS
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ujson
+
 from hopgate.core import CorpusError, InputError, Passage
 from hopgate.evaluation import sample
 from hopgate.evaluation.sample import SampleQuestion, sample_corpus_path, sample_questions

@@ -10,6 +10,7 @@ from typing import Any
 
 import dspy
 import pytest
+
 from hopgate.core import InputError, Passage, RetrievalError
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from hopgate.core import WeightsError, carriers, hub, known_weights, weights
 from hopgate.core.known_weights import WEIGHTS, Carrier, Member, WeightFile, Weights
 
