@@ -1,8 +1,8 @@
 """AUROC of a draft's confidence for its correctness, hop by hop, along gold chains of MuSiQue.
 
-Two kinds of draft for each sub-question: ``fork`` (question and conclusions alone, as ActiveQA drafts) and
-``passages`` (as ``fork``, with the passages in view that a search for the whole question finds). A draft is right if the
-gold answer and the draft contain each other as whole words.
+Two kinds of draft for each sub-question: ``fork`` (question and conclusions alone, as ActiveQA drafts) and ``passages``
+(as ``fork``, with the passages in view that a search for the whole question finds). A draft is right if the gold answer
+and the draft contain each other as whole words.
 
     python benchmarks/gate.py run --data DIR --index DIR --out benchmarks/results/gate.jsonl
     python benchmarks/gate.py report benchmarks/results/gate.jsonl

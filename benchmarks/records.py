@@ -7,6 +7,7 @@ data set's questions or passages.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import dspy
 import numpy as np
+from dspy.utils.callback import BaseCallback
 
 from hopgate.evaluation import cover_em, exact_match, f1
 from hopgate.programs import Trajectory
@@ -38,18 +40,42 @@ def questions(data: Path | None, split: str | None, first: int) -> Iterator[dict
     yield from rows[:first]
 
 
+class Prompts(BaseCallback):
+    """Counts the characters of all prompts, and of those that no earlier prompt began with.
+
+    The second is what a perfect prefix cache would have to read; beside it stands what the backend really read.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.characters = 0
+        self.distinct = 0
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Count one prompt."""
+        text = "\0".join(f"{message['role']}:{message['content']}" for message in inputs["messages"])
+        self.characters += len(text)
+        self.distinct += len(text) - max((len(os.path.commonprefix([text, old])) for old in self.texts), default=0)  # noqa: RUF071
+        self.texts.append(text)
+
+
 def run(
     solve: Callable[[str], dspy.Prediction], rows: Iterable[dict[str, Any]], out: Path, extra: dict[str, Any]
 ) -> None:
     """Answer the questions that are not in ``out`` yet."""
     done = {record["id"] for record in read(out)}
+    prompts: Prompts | None = None
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
         for row in rows:
             if row["id"] in done:
                 continue
-            prediction = solve(row["question"])
-            file.write(json.dumps({**_record(row, prediction), **extra}, ensure_ascii=False) + "\n")
+            prompts = Prompts() if prompts is None else prompts
+            before = (prompts.characters, prompts.distinct)
+            with dspy.context(callbacks=[*dspy.settings.callbacks, prompts]):
+                prediction = solve(row["question"])
+            seen = {"prompt_characters": prompts.characters - before[0], "distinct": prompts.distinct - before[1]}
+            file.write(json.dumps({**_record(row, prediction), **seen, **extra}, ensure_ascii=False) + "\n")
             file.flush()
 
 

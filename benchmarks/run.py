@@ -92,5 +92,18 @@ def table(paths: tuple[Path, ...]) -> None:
         print(f"| {name} | {scores} | {counts} | {tokens} | {cost('seconds'):.1f} |")
 
 
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+def prefix(path: Path) -> None:
+    """Print the prompt tokens that the backend read anew, beside those that a perfect prefix cache would read."""
+    rows = [row for row in read(path) if "distinct" in row]
+    prompt, cached = (sum(row["cost"][key] for row in rows) for key in ("prompt_tokens", "prefix_tokens"))
+    characters, distinct = (sum(row[key] for row in rows) for key in ("prompt_characters", "distinct"))
+    # Characters are turned into tokens at the run's own rate.
+    ideal = distinct * prompt / characters
+    print(f"n = {len(rows)}; prompt tokens {prompt}, read anew {prompt - cached}, distinct {ideal:.0f}, ", end="")
+    print(f"ratio {(prompt - cached) / ideal:.2f}")
+
+
 if __name__ == "__main__":
     main()

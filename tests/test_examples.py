@@ -1,0 +1,86 @@
+"""``examples/library.py``, with a scripted LM in place of a model; its index is a real one."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hopgate.core import HopgateError
+from hopgate.core.weights import resolve
+from hopgate.evaluation import sample_questions
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "library.py"
+
+# Runs in processes of its own: one compiles and saves the program, another loads it and asks the same.
+SCRIPT = """
+import json, re, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import dspy, library
+from hopgate.evaluation import sample_questions
+from hopgate.index import ColBERTIndex
+from hopgate.lms import CompactAdapter
+from hopgate.lms.testing import Reply, scripted_lm
+
+GOLD = {q.question: q.answers[0] for q in sample_questions()}
+
+def script(prompt):
+    question = re.findall(r"^user: Question: (.*)$", prompt, re.M)[-1]
+    last = prompt.splitlines()[-1]
+    if last.endswith("Task 1:"):
+        return Reply(" " + question)
+    return Reply(" none") if "Task" in last else Reply(" " + GOLD[question], -0.1)
+
+def lm(model):
+    return scripted_lm(script)
+
+if __name__ == "__main__":
+    mode, folder, question = sys.argv[2:]
+    if mode == "compile":
+        library.lm_from_config = lm
+        library.main(Path(folder), "scripted")
+    else:
+        program = library.WithSources(ColBERTIndex.open(folder + "/index"))
+        program.load(folder + "/program.json")
+        with dspy.context(lm=lm(""), adapter=CompactAdapter()):
+            answer = program(question=question).answer
+        print(json.dumps({"answer": answer, "tau": program.solver.tau, "demos": len(program.solver.compose.demos)}))
+"""
+
+
+def _missing() -> str | None:
+    try:
+        resolve("minilm")
+    except HopgateError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
+def test_the_library_example(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    question = sample_questions("train")[1]
+    printed = _run(tmp_path, "compile", question.question)
+    assert f"alone: {sample_questions('train')[0].answer}\n" in printed
+    assert f"answer={question.answer!r}" in printed and "tau -0.25" in printed
+    saved = (tmp_path / "program.json").read_text()
+    assert not re.search(r"api_key|/tmp|/home|/root|\.gguf|logprobs", saved)
+    record = json.loads(_run(tmp_path, "load", question.question).splitlines()[-1])
+    assert record == {"answer": question.answer, "tau": -0.25, "demos": 1}
+
+
+def _run(folder: Path, mode: str, question: str) -> str:
+    command = [sys.executable, folder / "script.py", EXAMPLE.parent, mode, folder, question]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_readme_shows_the_example() -> None:
+    assert EXAMPLE.read_text().strip() in (ROOT / "README.md").read_text()
