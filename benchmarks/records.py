@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -118,3 +118,18 @@ def interval(values: Iterable[float]) -> str:
     means = data[rng.integers(0, len(data), (5000, len(data)))].mean(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])
     return f"{data.mean():.2f} [{low:.2f}, {high:.2f}]"
+
+
+def share(groups: Sequence[Sequence[bool]], other: Sequence[Sequence[bool]] | None = None) -> str:
+    """Share of true values over all groups (less that of ``other``), with a 95 % bootstrap interval over groups."""
+    rng = np.random.default_rng(0)
+
+    def draw(chosen: Sequence[Sequence[bool]]) -> float:
+        picked = [chosen[i] for i in rng.integers(0, len(chosen), len(chosen))]
+        return float(np.mean([value for group in picked for value in group]))
+
+    def mean(chosen: Sequence[Sequence[bool]]) -> float:
+        return float(np.mean([value for group in chosen for value in group]))
+
+    low, high = np.percentile([draw(groups) - (draw(other) if other else 0.0) for _ in range(5000)], [2.5, 97.5])
+    return f"{mean(groups) - (mean(other) if other else 0.0):.2f} [{low:.2f}, {high:.2f}]"

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 import dspy
-from records import interval, questions, read, run
+from records import interval, questions, read, run, share
 
 from hopgate.index import ColBERTIndex
 from hopgate.lms import DEFAULT_MODEL, CompactAdapter, lm_from_config
@@ -90,6 +90,35 @@ def table(paths: tuple[Path, ...]) -> None:
         tokens = " / ".join(f"{cost(key):.0f}" for key in ("prompt_tokens", "prefix_tokens", "completion_tokens"))
         counts = f"{cost('retrievals'):.2f} | {cost('lm_calls'):.2f}"
         print(f"| {name} | {scores} | {counts} | {tokens} | {cost('seconds'):.1f} |")
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@click.option("--labels", type=click.Path(path_type=Path, exists=True), required=True)
+def worlds(path: Path, labels: Path) -> None:
+    """Print, for each world of the sample, how many hops search and how many answers from memory are right.
+
+    LABELS is a JSON object of `id/hop`: whether that answer from memory is right, as judged by hand.
+    """
+    judged = json.loads(labels.read_text())
+    print("| world | questions | hops | hops that search | answers from memory | of these right | EM |")
+    print("|---|---|---|---|---|---|---|")
+    searched: dict[str, list[list[bool]]] = {}
+    for world in ("real", "invented"):
+        rows = [row for row in read(path) if row["world"] == world]
+        hops = [[hop["source"] == "search" for hop in row["hops"]] for row in rows]
+        searched[world] = hops
+        memory = [
+            judged[f"{row['id']}/{number}"]
+            for row in rows
+            for number, hop in enumerate(row["hops"], 1)
+            if hop["source"] == "memory"
+        ]
+        flat = [value for values in hops for value in values]
+        em = interval(row["em"] for row in rows)
+        shares = f"{share(hops)} | {len(memory)} | {interval(memory)} | {em}"
+        print(f"| {world} | {len(rows)} | {len(flat)} | {shares} |")
+    print(f"difference in the share of hops that search: {share(searched['invented'], searched['real'])}")
 
 
 @main.command()
