@@ -70,7 +70,7 @@ def ask(
         _check_length(question)
         from ..lms import DEFAULT_MODEL, lm_from_config
 
-        lm = lm_from_config(model or DEFAULT_MODEL)
+        lm = lm_from_config(DEFAULT_MODEL if model is None else model)
         program = _program(name, folder if searches else None, checkpoint, settings)
         status.update(f"Answering with {lm.model}...")
         prediction = _answer(program, lm, question)

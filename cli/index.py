@@ -100,11 +100,12 @@ def search(folder: str, query: str, k: int, checkpoint: str | None, as_json: boo
 @index.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
-def info(folder: str, as_json: bool) -> None:
+@click.option("--verify", is_flag=True, help="Read all files and compare them with their checksums.")
+def info(folder: str, as_json: bool, verify: bool) -> None:
     """Say what the index DIR holds and was made with."""
     from ..index import read_info
 
-    record = read_info(folder)
+    record = read_info(folder, verify=verify)
     if as_json:
         write_json(record)
         return

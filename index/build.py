@@ -1,8 +1,10 @@
 """Building an index: encode once, keep what is finished, and let the result appear whole.
 
-The work goes on in ``<path>.part``. Each chunk of vectors is a file there as soon as it is encoded, so a build that was
-killed and is started again with the same corpus and checkpoint goes on after the last whole chunk. Chunks are cut the
-same way every time, hence the result is that of an undisturbed build. At the end the folder is renamed to ``<path>``.
+The work goes on in a hidden folder beside the index, ``.<name>.hopgate-part``. Each chunk of vectors is a file there as
+soon as it is encoded, so a build that was killed and is started again with the same corpus and checkpoint goes on after
+the last whole chunk. Chunks are cut the same way every time, hence the result is that of an undisturbed build. At the
+end the folder is renamed to that of the index. An index that it replaces is ``.<name>.hopgate-old`` for a moment. Both
+folders carry a file of ours, and a folder of these names without it is never touched.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +30,7 @@ from .store import (
     CHUNK,
     DTYPE,
     VECTORS,
+    IndexStore,
     PassageFile,
     VectorStore,
     lengths_path,
@@ -42,7 +46,7 @@ EXACT_LIMIT = 2_000_000
 
 _log = logging.getLogger(__name__)
 
-_PLAN = "plan.json"
+_PLAN = "hopgate-plan.json"  # marks a folder as made here; goes last when one is removed
 _VERSIONED = ("hopgate", "numpy", "torch", "transformers")
 
 OnProgress = Callable[[int, int], None]
@@ -60,7 +64,11 @@ class _Request:
 
     @property
     def part(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.part")
+        return self.path.with_name(f".{self.path.name}.hopgate-part")
+
+    @property
+    def old(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.hopgate-old")
 
 
 def build_index(
@@ -91,43 +99,86 @@ def build_index(
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if isinstance(nbits, bool) or nbits not in NBITS:
+    if isinstance(nbits, bool) or not isinstance(nbits, int | np.integer) or nbits not in NBITS:
         raise InputError(f"nbits must be one of {', '.join(map(str, NBITS))}, got {nbits!r}")
+    if not isinstance(corpus, str | Path | Iterable) or isinstance(corpus, bytes | Mapping):
+        raise InputError(f"corpus must be the path of a file or passages, got a {type(corpus).__name__}")
     if engine == "plaid":
         from .colbert_ai import load_extensions
 
         load_extensions()  # Refused here, before hours of encoding.
-    _check_target(path)
-    request = _Request(path, encoder, engine, nbits, on_progress)
     with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_target(path)
+    request = _Request(path, encoder, engine, int(nbits), on_progress)
     busy = f"{path}: another process is building this index; wait until it is done"
-    with locked(path.parent / f".{path.name}.lock", busy=busy):
+    with ExitStack() as held:
+        with _writing(path):
+            held.enter_context(locked(path.parent / f".{path.name}.hopgate-lock", busy=busy))
+            for folder in (request.part, request.old):
+                _check_ours(folder)
         _build(corpus, request)
 
 
 def _check_target(path: Path) -> None:
+    if not path.name:
+        raise IndexStoreError(f"{path}: cannot be an index; name a folder that does not exist yet")
     if path.exists() and not path.is_dir():
         raise IndexStoreError(f"{path}: is a file; name a folder that does not exist yet")
     if path.is_dir() and any(path.iterdir()) and not is_index(path):
         raise IndexStoreError(f"{path}: exists and is not an index; name a folder that does not exist yet")
 
 
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder that is neither made by a build nor empty, so that nobody's files are written over or removed."""
+    if not os.path.lexists(folder):
+        return
+    ours = folder.is_dir() and not folder.is_symlink()
+    if not ours or not ((folder / _PLAN).is_file() or is_index(folder) or not any(folder.iterdir())):
+        raise IndexStoreError(
+            f"{folder}: is in the way of building and was not made by hopgate; move it elsewhere or give the index "
+            "another name"
+        )
+
+
+def _mark(folder: Path) -> Path:
+    plan = folder / _PLAN
+    plan.touch()  # at once, unlike an atomic write, which would leave a folder without a mark if it is killed
+    return plan
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of ours; its mark goes last, so that what is left of it after an interruption is ours still."""
+    if not folder.is_dir():
+        return
+    _check_ours(folder)
+    plan = _mark(folder)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != plan:
+            path.unlink()
+    plan.unlink()
+    folder.rmdir()
+
+
 def _build(corpus: str | Path | Iterable[Passage], request: _Request) -> None:
     part = request.part
     with _writing(part):
         part.mkdir(exist_ok=True)
+        _mark(part)
         for leftover in part.rglob(".*.part"):
             leftover.unlink()
     try:
         fingerprint = _store_passages(corpus, part)
     except BaseException:
         if not (part / VECTORS).is_dir():
-            shutil.rmtree(part, ignore_errors=True)
+            with suppress(OSError, IndexStoreError):  # the first error is the one to tell
+                _remove(part)
         raise
     present = _present(request, fingerprint)
     if present is not None and request.engine in ("auto", present.engine) and present.nbits in (None, request.nbits):
-        shutil.rmtree(part, ignore_errors=True)
+        with _writing(part):
+            _remove(part)
         return
     passages = PassageFile(part)
     with _writing(part):
@@ -152,7 +203,7 @@ def _build(corpus: str | Path | Iterable[Passage], request: _Request) -> None:
             files={name: file for name, file in list_files(part).items() if name != _PLAN},
         )
         write_manifest(part, manifest)
-        _put_in_place(part, request.path)
+        _put_in_place(request)
 
 
 def _store_passages(corpus: str | Path | Iterable[Passage], part: Path) -> str:
@@ -187,8 +238,11 @@ def _present(request: _Request, fingerprint: str) -> Manifest | None:
         return None
     try:
         manifest = read_manifest(request.path)
+        IndexStore(request.path, manifest)
     except IndexStoreError:
         return None  # Damaged or of another format: build it anew.
+    if manifest.engine not in ("exact", "plaid"):
+        return None
     wanted = (fingerprint, request.encoder.checkpoint.fingerprint)
     return manifest if (manifest.corpus_fingerprint, manifest.checkpoint_fingerprint) == wanted else None
 
@@ -198,7 +252,7 @@ def _keep_or_drop_chunks(request: _Request, fingerprint: str, present: Manifest 
     plan = {"checkpoint": request.encoder.checkpoint.fingerprint, "corpus": fingerprint, "chunk": CHUNK}
     try:
         kept = json.loads((part / _PLAN).read_text(encoding="utf-8")) == plan
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         kept = False
     if not kept:
         shutil.rmtree(part / VECTORS, ignore_errors=True)
@@ -264,15 +318,25 @@ def _npy(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def _put_in_place(part: Path, path: Path) -> None:
-    old = path.with_name(f"{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.is_dir():
+def _put_in_place(request: _Request) -> None:
+    path, old = request.path, request.old
+    _check_target(path)  # hours may have passed
+    _remove(old)
+    replaced = is_index(path)
+    if replaced:
         # A folder with content cannot be replaced by a rename; readers keep the files that they have mapped.
         path.rename(old)
-    part.rename(path)
+    elif path.is_dir():
+        path.rmdir()
+    try:
+        request.part.rename(path)
+    except OSError:
+        if replaced:
+            old.rename(path)
+        raise
     (path / _PLAN).unlink(missing_ok=True)
-    shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError):  # the index is there; what is left goes with the next build
+        _remove(old)
 
 
 @contextmanager

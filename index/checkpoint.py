@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core import CheckpointError, WeightsError, sha256_file
+from ..core import CheckpointError, WeightsError, sha256_of, user_path
 
 EMBEDDED = "embedded/minilm-colbert"
 """The checkpoint that is made from all-MiniLM-L6-v2 and the projection that hopgate ships."""
@@ -80,6 +80,7 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
         CheckpointError: The folder is missing, incomplete, wants to run its own code, or has settings that are not
             supported.
         WeightsError: The weights are not here and cannot be fetched.
+        InputError: It is a path that starts with the home folder of an unknown user, or no path at all.
     """
     text = str(name)
     if text == EMBEDDED:
@@ -88,7 +89,7 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
         return _checked(EMBEDDED, embedded_checkpoint(), is_local=False)
     if text.startswith("embedded/"):
         raise CheckpointError(f"{text}: no such embedded checkpoint; there is {EMBEDDED}")
-    folder = Path(name).expanduser()
+    folder = user_path(name)
     if folder.is_dir():
         return _checked(folder.resolve().name, folder.resolve(), is_local=True)
     if isinstance(name, str) and _HUB_NAME.fullmatch(name):
@@ -121,7 +122,7 @@ def _from_hub(name: str) -> Path:
 def _checked(name: str, folder: Path, *, is_local: bool) -> Checkpoint:
     # Code that rides along is refused first, before any other file is looked at.
     for file in ("config.json", "tokenizer_config.json"):
-        if (folder / file).is_file() and "auto_map" in _json(folder / file):
+        if (folder / file).is_file() and "auto_map" in read_json(folder / file):
             raise CheckpointError(
                 f"{folder / file}: `auto_map` asks to run Python code that comes with the checkpoint, which is "
                 "refused; use a checkpoint without it"
@@ -140,7 +141,7 @@ def _checked(name: str, folder: Path, *, is_local: bool) -> Checkpoint:
 
 
 def _settings(path: Path) -> Settings:
-    record = _json(path)
+    record = read_json(path)
     record = record["config"] if isinstance(record.get("config"), dict) else record
     for field, supported in (("similarity", "cosine"), ("interaction", "colbert")):
         if record.get(field, supported) != supported:
@@ -158,10 +159,15 @@ def _settings(path: Path) -> Settings:
     return settings
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that must hold a JSON object.
+
+    Raises:
+        CheckpointError: It cannot be read, or is not one.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error}); fetch the checkpoint again") from error
     if not isinstance(record, dict):
         raise CheckpointError(f"{path}: not a JSON object; fetch the checkpoint again")
@@ -171,12 +177,16 @@ def _json(path: Path) -> dict[str, Any]:
 def _fingerprint(folder: Path, settings: Settings) -> str:
     digest = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
     for file in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        status = (folder / file).stat()
-        digest.update(_cached_sha256(folder / file, status.st_size, status.st_mtime_ns).encode())
+        try:
+            status = (folder / file).stat()
+            digest.update(_cached_sha256(folder / file, status.st_size, status.st_mtime_ns).encode())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CheckpointError(f"{folder / file}: cannot be read ({reason}); check its permissions") from error
     return digest.hexdigest()
 
 
 @functools.lru_cache(maxsize=64)
 def _cached_sha256(path: Path, size: int, modified: int) -> str:
     # Size and time of change are part of the key, so that a changed file is read again.
-    return sha256_file(path)
+    return sha256_of(path)

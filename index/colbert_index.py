@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..core import IndexStoreError, InputError, Passage
+from ..core import IndexStoreError, InputError, Passage, user_path
 from .build import OnProgress, build_index
 from .checkpoint import EMBEDDED, open_checkpoint
+from .corpus import is_broken, passage_fault
 from .encoder import Encoder
 from .exact import ExactEngine, best, maxsim
 from .manifest import Manifest, read_manifest, verify_files
@@ -82,14 +83,18 @@ class ColBERTIndex:
             MissingDependencyError: PLAID was asked for and cannot run here.
             HopgateError: Another process is building the same index.
         """
-        folder = Path(path).expanduser().absolute()
+        # Where a link leads is replaced, not the link.
+        try:
+            folder = user_path(path).resolve()
+        except (OSError, RuntimeError) as error:
+            raise IndexStoreError(f"{path}: is a link that leads nowhere; name another folder") from error
         encoder = Encoder(open_checkpoint(checkpoint))
         build_index(corpus, folder, encoder, engine=engine, nbits=nbits, on_progress=on_progress)
         return cls(IndexStore(folder, read_manifest(folder)), encoder)
 
     @classmethod
     def open(cls, path: str | Path, *, checkpoint: str | Path | None = None) -> ColBERTIndex:
-        """Open an index.
+        """Open an index, whose files are compared with their checksums; large ones only if they were changed.
 
         Args:
             path: Its folder, which may have been moved.
@@ -100,7 +105,7 @@ class ColBERTIndex:
             CheckpointError: The checkpoint is missing, incomplete or not safe to load.
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
         """
-        folder = Path(path).expanduser().absolute()
+        folder = user_path(path).absolute()
         manifest = read_manifest(folder)
         if checkpoint is None and manifest.checkpoint_is_local:
             raise IndexStoreError(
@@ -126,12 +131,14 @@ class ColBERTIndex:
             Passages with their MaxSim scores, best first; of equal scores the earlier one in the corpus first.
 
         Raises:
-            InputError: The query is empty or too long, or k is not a positive integer.
+            InputError: The query is empty, too long or not text, or k is not a positive integer.
+            IndexStoreError: A score is not a finite number, since the vectors are damaged.
+            CheckpointError: The checkpoint's files do not fit together.
         """
         _check_query(query)
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-        found = self._engine.search(self._encoder.encode_query(query), k)
+        found = self._engine.search(self._encoder.encode_query(query), int(k))
         return [self._store.passages[position].with_score(score) for position, score in found]
 
     def rerank(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
@@ -139,15 +146,26 @@ class ColBERTIndex:
 
         Args:
             query: A question or keywords, at most 10,000 characters.
-            passages: What to order. The vectors of passages of this index are taken from it; others are encoded now.
+            passages: A list of what to order. The vectors of passages of this index are taken from it; others are
+                encoded now.
 
         Returns:
             The same passages with their scores, best first; of equal scores in the order given.
 
         Raises:
-            InputError: The query is empty or too long.
+            InputError: The query is empty, too long or not text, or the passages are not a list of usable passages.
+            IndexStoreError: A score is not a finite number, since the vectors are damaged.
+            CheckpointError: The checkpoint's files do not fit together.
         """
         _check_query(query)
+        if isinstance(passages, str | bytes) or not isinstance(passages, Sequence):
+            raise InputError(f"passages must be a list of hopgate.core.Passage, got a {type(passages).__name__}")
+        for number, passage in enumerate(passages):
+            if not isinstance(passage, Passage):
+                raise InputError(f"passages[{number}] is a {type(passage).__name__}; give hopgate.core.Passage objects")
+            fault = passage_fault(passage)
+            if fault is not None:
+                raise InputError(f"passages[{number}]: {fault}")
         if not passages:
             return []
         scores = maxsim(self._encoder.encode_query(query), self._vectors_of(passages))
@@ -157,11 +175,13 @@ class ColBERTIndex:
         """The passages with these ids, in the order given, without scores.
 
         Raises:
-            InputError: There is no passage with one of the ids.
+            InputError: There is no passage with one of the ids, or they are not a list of strings.
         """
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise InputError(f"ids must be a list of strings, got {ids!r}"[:200])
         found: list[Passage] = []
         for identifier in ids:
-            position = self._store.passages.position(identifier)
+            position = self._store.passages.position(identifier) if isinstance(identifier, str) else None
             if position is None:
                 raise InputError(f"no passage with id {identifier!r} in {self._store.folder}")
             found.append(self._store.passages[position])
@@ -172,12 +192,12 @@ class ColBERTIndex:
         return _info(self._store.folder, self._store.manifest)
 
     def verify(self) -> None:
-        """Compare all files with the manifest's checksums.
+        """Read all files in full and compare them with the manifest's checksums.
 
         Raises:
             IndexStoreError: A file is missing or is not the one that was built.
         """
-        verify_files(self._store.folder, self._store.manifest)
+        verify_files(self._store.folder, self._store.manifest, again=True)
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -223,8 +243,12 @@ class ColBERTIndex:
         return self._store.vectors[position]
 
 
-def read_info(path: str | Path) -> dict[str, Any]:
+def read_info(path: str | Path, *, verify: bool = False) -> dict[str, Any]:
     """What an index folder holds and was made with, without its checkpoint.
+
+    Args:
+        path: The folder.
+        verify: Read all files in full and compare them with the manifest's checksums.
 
     Returns:
         The manifest's fields, except that the size in bytes stands in place of the list of files, and ``path``.
@@ -232,8 +256,11 @@ def read_info(path: str | Path) -> dict[str, Any]:
     Raises:
         IndexStoreError: The folder is missing, incomplete or damaged.
     """
-    folder = Path(path).expanduser().absolute()
-    return _info(folder, read_manifest(folder))
+    folder = user_path(path).absolute()
+    manifest = read_manifest(folder)
+    if verify:
+        verify_files(folder, manifest, again=True)
+    return _info(folder, manifest)
 
 
 def _info(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -251,7 +278,6 @@ def _engine(store: IndexStore) -> Engine:
     if store.manifest.engine == "plaid":
         from .plaid import PlaidEngine
 
-        verify_files(store.folder, store.manifest, below="plaid/")
         return PlaidEngine(store.folder / "plaid", store.vectors)
     raise IndexStoreError(
         f"{store.folder}: manifest names the engine {store.manifest.engine!r}, which is unknown; build the index again"
@@ -261,6 +287,8 @@ def _engine(store: IndexStore) -> Engine:
 def _check_query(query: str) -> None:
     if not isinstance(query, str) or not query.strip():
         raise InputError(f"a query must be a non-empty string, got {query!r}"[:200])
+    if is_broken(query):
+        raise InputError(f"the query holds half of a surrogate pair; replace the broken character: {query!r}"[:200])
     if len(query) > LONGEST_QUERY_TEXT:
         raise InputError(
             f"the query has {len(query):,} characters and may have {LONGEST_QUERY_TEXT:,}; ask a shorter question"

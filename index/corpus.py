@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ujson
 
-from ..core import CorpusError, Passage
+from ..core import CorpusError, Passage, user_path
 
 _FORMAT = 'one JSON object a line: {"id": ..., "title": ..., "text": ...}'
 
@@ -27,14 +28,19 @@ def read_corpus(path: str | Path) -> Iterator[Passage]:
         The passages, in the order of the file.
 
     Raises:
+        InputError: The path starts with the home folder of an unknown user, or is no path at all.
         CorpusError: The file is missing, empty or not readable; or a line is not UTF-8, not a JSON object, has no id
             or no text, or repeats an id. The message starts with ``file:line:``.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise CorpusError(f"{path}: no such corpus file; give a JSON Lines file, {_FORMAT}")
+    path = user_path(path)
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise CorpusError(f"{path}: is {kind}; give a JSON Lines file, {_FORMAT}")
         file = path.open("rb")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CorpusError(f"{path}: no such corpus file; give a JSON Lines file, {_FORMAT}") from error
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
     with file:
@@ -79,24 +85,42 @@ def checked_passages(located: Iterable[tuple[str, Passage]], *, empty: str) -> I
         empty: The message if there are none.
 
     Raises:
-        CorpusError: A text is empty, an id occurs twice, a string cannot be written as UTF-8, or there are no passages.
+        CorpusError: A field is not a string, a text is empty, an id occurs twice, a string cannot be written as UTF-8,
+            or there are no passages.
     """
     seen: set[str] = set()
     for where, passage in located:
+        fault = passage_fault(passage)
+        if fault is not None:
+            raise CorpusError(f"{where}: {fault}")
         if not passage.text.strip():
             raise CorpusError(f"{where}: passage {passage.id!r} has no `text`; add one or remove the passage")
         if passage.id in seen:
             raise CorpusError(f"{where}: id {passage.id!r} occurs a second time; ids must be unique")
         seen.add(passage.id)
-        try:
-            f"{passage.id}{passage.title}{passage.text}".encode()
-        except UnicodeEncodeError as error:
-            raise CorpusError(
-                f"{where}: half of a surrogate pair in passage {passage.id!r}; replace the broken character"
-            ) from error
         yield passage
     if not seen:
         raise CorpusError(empty)
+
+
+def passage_fault(passage: Passage) -> str | None:
+    """What makes a passage unusable, in words: a field that is not a string or not text; ``None`` if nothing does."""
+    for field in ("id", "title", "text"):
+        value = getattr(passage, field)
+        if not isinstance(value, str):
+            return f"`{field}` of a passage must be a string, got a {type(value).__name__}; correct it"
+        if is_broken(value):
+            return f"half of a surrogate pair in passage {passage.id!r}; replace the broken character"
+    return None
+
+
+def is_broken(text: str) -> bool:
+    """Whether a string holds half of a surrogate pair, which no encoding of text can express."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def passage_line(passage: Passage) -> str:

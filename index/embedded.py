@@ -15,10 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..core import CheckpointError, cache_dir
+from ..core import CheckpointError, cache_dir, sha256_file, sha256_of
 from .checkpoint import FILES
 
 _PROJECTION = "minilm_projection.safetensors"
+_CHECKSUMS = ".checked.json"
 _RECIPE = 1  # Raised whenever the files below change, so that an older folder in the cache is not taken.
 
 _METADATA: dict[str, Any] = {
@@ -38,39 +39,64 @@ _METADATA: dict[str, Any] = {
 
 
 def embedded_checkpoint() -> Path:
-    """The folder of the embedded checkpoint; put together on first use.
+    """The folder of the embedded checkpoint; put together on first use, and again if a file of it has changed.
 
     Raises:
         WeightsError: MiniLM's weights were not fetched.
-        CheckpointError: The weights do not have the expected shape.
+        CheckpointError: The weights do not have the expected shape, or the cache folder cannot be written.
     """
     projection = (Path(__file__).parent / _PROJECTION).read_bytes()
     recipe = json.dumps([_RECIPE, _METADATA], sort_keys=True).encode()
     fingerprint = hashlib.sha256(recipe + projection).hexdigest()[:16]
     folder = cache_dir() / "checkpoints" / f"minilm-colbert-{fingerprint}"
-    if all((folder / file).is_file() for file in FILES):
+    if _is_whole(folder):
         return folder
 
     from ..core.weights import resolve
 
     weights = resolve("minilm")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
-        _assemble(weights, projection, part)
-        part.chmod(0o755)
-        if folder.exists():  # Another process was faster, or the folder is incomplete.
-            if all((folder / file).is_file() for file in FILES):
-                return folder
-            shutil.rmtree(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            part.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            part = scratch / "new"
+            part.mkdir()
+            part.chmod(0o755)
+            _assemble(weights, projection, part)
+            _write(part / _CHECKSUMS, {file.name: sha256_file(file) for file in sorted(part.iterdir())})
+            _put_in_place(part, folder, scratch / "old")
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CheckpointError(
+            f"{folder}: cannot be written ({reason}); make room, set the permissions or name another folder in "
+            "HOPGATE_CACHE"
+        ) from error
     return folder
+
+
+def _put_in_place(part: Path, folder: Path, old: Path) -> None:
+    if folder.exists():
+        if _is_whole(folder):  # Another process was faster.
+            return
+        folder.rename(old)  # Damaged. Whoever has its files open keeps them.
+    try:
+        part.rename(folder)
+    except OSError:
+        if not _is_whole(folder):
+            raise
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all files are there and are those that were put together; a changed one is read anew."""
+    try:
+        checksums = _read(folder / _CHECKSUMS)
+        return set(FILES) <= set(checksums) and all(
+            sha256_of(folder / file) == digest for file, digest in checksums.items()
+        )
+    except (OSError, ValueError, RecursionError, TypeError, AttributeError):
+        return False
 
 
 def _assemble(weights: Path, projection: bytes, folder: Path) -> None:

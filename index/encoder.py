@@ -6,7 +6,6 @@ that colbert-ai gives, without the C++ extension that colbert-ai compiles when i
 
 from __future__ import annotations
 
-import json
 import string
 import threading
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import CheckpointError
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +106,14 @@ class _Model:
         self._settings = checkpoint.settings
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         # The tokenizer itself rather than the wrapper of transformers, whose calls change shared state.
-        self._tokenizer = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
+        except Exception as error:  # the library raises no narrower one
+            reason = str(error).strip().split("\n")[0]
+            raise CheckpointError(
+                f"{checkpoint.path / 'tokenizer.json'}: not a tokenizer ({reason}); fetch the checkpoint again"
+            ) from error
+        self._path = checkpoint.path
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._cls, self._sep, self._pad, self._mask = (
@@ -117,7 +123,7 @@ class _Model:
         self._doc_marker = self._token_id(checkpoint, self._settings.doc_token_id)
         skipped = {self._pad}
         if self._settings.mask_punctuation:
-            skipped.update(self._ids(symbol)[0] for symbol in string.punctuation)
+            skipped.update(number for symbol in string.punctuation for number in self._ids(symbol)[:1])
         self._skipped = np.array(sorted(skipped))
         self._bert, self._linear, positions = _weights(checkpoint, self._device)
         self._doc_limit = min(self._settings.doc_maxlen, positions)
@@ -154,7 +160,12 @@ class _Model:
             hidden = self._bert(
                 torch.from_numpy(ids).to(self._device), attention_mask=torch.from_numpy(attended).to(self._device)
             )[0]
-            return torch.nn.functional.normalize(self._linear(hidden), dim=-1).cpu().numpy()
+            vectors = torch.nn.functional.normalize(self._linear(hidden), dim=-1).cpu().numpy()
+        if not np.isfinite(vectors).all():
+            raise CheckpointError(
+                f"{self._path}: gives vectors that are not finite numbers; fetch the checkpoint again"
+            )
+        return vectors
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -170,11 +181,17 @@ class _Model:
 
 def _special_tokens(checkpoint: Checkpoint) -> list[str]:
     """The tokens for beginning, end, padding and mask, in this order."""
-    config: dict[str, Any] = json.loads((checkpoint.path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config = read_json(checkpoint.path / "tokenizer_config.json")
     defaults = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
     found = [config.get(name) or default for name, default in defaults.items()]
     # A token is written as a string or as an object that describes it.
-    return [token["content"] if isinstance(token, dict) else token for token in found]
+    tokens: list[Any] = [token.get("content") if isinstance(token, dict) else token for token in found]
+    for name, token in zip(defaults, tokens, strict=True):
+        if not isinstance(token, str):
+            raise CheckpointError(
+                f"{checkpoint.path / 'tokenizer_config.json'}: `{name}` is not a token; fetch the checkpoint again"
+            )
+    return tokens
 
 
 def _weights(checkpoint: Checkpoint, device: str) -> tuple[torch.nn.Module, torch.nn.Module, int]:
@@ -198,7 +215,16 @@ def _weights(checkpoint: Checkpoint, device: str) -> tuple[torch.nn.Module, torc
             strict=False,
         )
         linear.load_state_dict({"weight": tensors["linear.weight"]})
-    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:
         reason = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise CheckpointError(f"{path}: not a ColBERT checkpoint ({reason}); fetch the checkpoint again") from error
     # The pooler is not used, so checkpoints need not have it.

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..core import IndexStoreError
 from .store import VectorStore
 
 _BLOCK = 4096
 """Vectors scored at a time: few enough that their float32 copy and their scores stay in the processor's cache."""
+
+NOT_FINITE = "the index's vectors are damaged, since they give scores that are not numbers; build the index again"
+"""Message for scores that are not finite, which no sound vectors give."""
 
 
 class ExactEngine:
@@ -89,7 +93,12 @@ def best(scores: np.ndarray, k: int) -> list[tuple[int, float]]:
 
     Scores are rounded to four decimals. What lies below is the noise of float arithmetic, which depends on how work
     is cut into blocks, and which would otherwise decide between passages that say the same.
+
+    Raises:
+        IndexStoreError: A score is not a finite number.
     """
+    if not np.isfinite(scores).all():
+        raise IndexStoreError(NOT_FINITE)
     rounded = np.round(scores.astype(np.float64), 4)
     if k < len(rounded):
         # Everything that reaches the k-th score, ties included, then sorted.

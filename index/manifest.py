@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..core import IndexStoreError, sha256_file, write_atomic
+from ..core import IndexStoreError, sha256_file, sha256_of, write_atomic
 
 FORMAT = 1
 """Version of the folder's layout; a reader refuses others."""
@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise IndexStoreError(f"{folder}: has no {NAME}, so it is not a finished index; build it first")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise IndexStoreError(f"{path}: cannot be read as JSON ({error}); {_REBUILD}") from error
     if not isinstance(record, dict) or "format" not in record:
         raise IndexStoreError(f"{path}: not a manifest of hopgate; {_REBUILD}")
@@ -109,22 +109,27 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def verify_files(folder: Path, manifest: Manifest, *, below: str = "") -> None:
-    """Compare files with the manifest's checksums; reads them in full.
+def verify_files(folder: Path, manifest: Manifest, *, again: bool = False) -> None:
+    """Compare all files with the manifest's checksums.
 
     Args:
         folder: The index folder.
         manifest: Its manifest.
-        below: Only files whose path starts with this.
+        again: Read every file in full; otherwise a large file that has not changed since its last check, by its size
+            and time of change, is not read.
 
     Raises:
-        IndexStoreError: A file is missing or is not the one that was built.
+        IndexStoreError: A file is missing, cannot be read or is not the one that was built.
     """
+    digest = sha256_file if again else sha256_of
     for name, expected in manifest.files.items():
-        if name.startswith(below):
-            _check_size(folder, name, expected)
-            if sha256_file(folder / name) != expected["sha256"]:
-                raise IndexStoreError(f"{folder / name}: does not have the checksum of the manifest; {_REBUILD}")
+        _check_size(folder, name, expected)
+        try:
+            found = digest(folder / name)
+        except OSError as error:
+            raise IndexStoreError(f"{folder / name}: cannot be read ({error.strerror}); {_REBUILD}") from error
+        if found != expected["sha256"]:
+            raise IndexStoreError(f"{folder / name}: does not have the checksum of the manifest; {_REBUILD}")
 
 
 def _check_fields(path: Path, record: dict[str, Any]) -> None:
@@ -133,8 +138,11 @@ def _check_fields(path: Path, record: dict[str, Any]) -> None:
         if field.name not in record:
             raise IndexStoreError(f"{path}: `{field.name}` is missing; {_REBUILD}")
         kind = kinds.get(str(field.type), dict)
-        if not isinstance(record[field.name], kind):
-            raise IndexStoreError(f"{path}: `{field.name}` is {record[field.name]!r}; {_REBUILD}")
+        value = record[field.name]
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise IndexStoreError(f"{path}: `{field.name}` is {value!r}; {_REBUILD}")
+        if kind is int and value < 1:
+            raise IndexStoreError(f"{path}: `{field.name}` is {value} and must be at least 1; {_REBUILD}")
     unknown = sorted(set(record) - {field.name for field in fields(Manifest)})
     if unknown:
         raise IndexStoreError(f"{path}: unknown field `{unknown[0]}`; {_REBUILD}")

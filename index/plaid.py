@@ -20,7 +20,7 @@ import numpy as np
 from ..core import IndexStoreError, InputError, MissingDependencyError
 from .captured import captured_output
 from .colbert_ai import load_extensions
-from .exact import ExactEngine
+from .exact import NOT_FINITE, ExactEngine
 from .store import VectorStore, load_array
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ FEWEST_VECTORS = 1_000
 _SEED = 12345
 _PASSAGES_AT_ONCE = 5_000
 _ARRAYS = ("centroids", "cutoffs", "weights", "ivf", "ivf_lengths", "codes", "residuals")
+
+FILES = tuple(f"{name}.npy" for name in _ARRAYS)
+"""The files that :func:`build_plaid` makes."""
 
 # The last codes are read in strides that reach beyond their end.
 _PADDING = 512
@@ -180,6 +183,8 @@ class PlaidEngine:
         config.total_visible_gpus = 0
         queries = torch.from_numpy(np.ascontiguousarray(query))[None]
         positions, scores = self._loaded().rank(config, queries)
+        if not np.isfinite(scores).all():
+            raise IndexStoreError(NOT_FINITE)
         if len(positions) < min(k, len(self._lengths)):
             return self._exact.search(query, k)
         # Rounded and ordered as exact search does it.

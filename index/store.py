@@ -24,7 +24,7 @@ import numpy as np
 import ujson
 
 from ..core import IndexStoreError, InputError, Passage
-from .manifest import Manifest
+from .manifest import NAME, Manifest, verify_files
 
 CHUNK = 512
 """Passages per file of vectors: some ten seconds of encoding, which is what an interrupted build loses."""
@@ -58,9 +58,14 @@ class PassageFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / PASSAGES
         self._offsets = load_array(folder / OFFSETS)
-        with self._path.open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._offsets.ndim != 1 or len(self._offsets) < 2 or int(self._offsets[-1]) != len(self._bytes):
+        try:
+            with self._path.open("rb") as file:
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            raise IndexStoreError(f"{self._path}: cannot be read ({error}); build the index again") from error
+        offsets = self._offsets
+        whole = offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 1
+        if not whole or offsets[0] != 0 or offsets[-1] != len(self._bytes) or (np.diff(offsets) < 1).any():
             raise IndexStoreError(f"{folder / OFFSETS}: does not fit {PASSAGES}; build the index again")
         self._positions: dict[str, int] | None = None
         self._reading = threading.Lock()
@@ -110,10 +115,16 @@ class VectorStore:
     def __init__(self, folder: Path, chunks: int, dim: int) -> None:
         self.chunks: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
+        if chunks < 1:
+            raise IndexStoreError(f"{folder}: has no chunks of vectors; build the index again")
         for number in range(chunks):
             path = vectors_path(folder, number)
             vectors, tokens = load_array(path), load_array(lengths_path(folder, number))
-            if vectors.dtype != DTYPE or vectors.shape != (tokens.sum(), dim):
+            if tokens.dtype != np.int32 or tokens.ndim != 1 or not len(tokens) or int(tokens.min()) < 1:
+                raise IndexStoreError(
+                    f"{lengths_path(folder, number)}: does not hold the lengths of passages; build the index again"
+                )
+            if vectors.dtype != DTYPE or vectors.shape != (int(tokens.sum(dtype=np.int64)), dim):
                 raise IndexStoreError(f"{path}: does not fit its lengths and the manifest; build the index again")
             self.chunks.append(vectors)
             lengths.append(tokens)
@@ -129,23 +140,41 @@ class VectorStore:
 
 
 class IndexStore:
-    """An opened index folder: its manifest, passages and vectors.
+    """An opened index folder: its manifest, passages and vectors, all files compared with their checksums.
 
     Args:
         folder: The folder.
         manifest: Its manifest, checked.
 
     Raises:
-        IndexStoreError: The folder's files do not fit together.
+        IndexStoreError: A file is missing or is not the one that was built, or the files do not fit together.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        for name in _needed(manifest):
+            if name not in manifest.files:
+                raise IndexStoreError(f"{folder / NAME}: `files` lacks {name!r}; build the index again")
+        verify_files(folder, manifest)
         self.passages = PassageFile(folder)
         self.vectors = VectorStore(folder, manifest.chunks, manifest.dim)
         if not len(self.passages) == len(self.vectors.lengths) == manifest.passages:
             raise IndexStoreError(f"{folder}: passages and vectors do not fit the manifest; build the index again")
+        if int(self.vectors.lengths.sum()) != manifest.vectors:
+            raise IndexStoreError(f"{folder}: vectors do not fit the manifest; build the index again")
+
+
+def _needed(manifest: Manifest) -> Iterator[str]:
+    """The files that opening an index reads."""
+    yield from (PASSAGES, OFFSETS)
+    for chunk in range(manifest.chunks):
+        for path in (vectors_path, lengths_path):
+            yield path(Path(), chunk).as_posix()
+    if manifest.engine == "plaid":
+        from .plaid import FILES
+
+        yield from (f"plaid/{name}" for name in FILES)
 
 
 def write_passages(folder: Path, lines: Iterable[str]) -> int:

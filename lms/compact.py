@@ -23,6 +23,7 @@ from dspy.adapters.utils import (
 )
 from dspy.utils.exceptions import AdapterParseError
 
+from ..core import InputError
 from .spans import label_pattern
 
 TRAJECTORY_FIELD = "trajectory"
@@ -35,7 +36,12 @@ _PREAMBLE = (
     "Answer questions that need several facts, line by line, as in the examples. "
     "Each task asks for one fact. Conclusions and answers are as short as possible."
 )
-_INDENT = "  "
+# Before each further line of a value. No LM writes it by itself, so what one indents on its own stays as it is.
+_MORE = "\u2502 "
+
+ONE_LINE_KEY = "one_line"
+"""Key in an output field's ``json_schema_extra``: the value is one line. As the only output it ends with its line,
+which saves the tokens of whatever a small model would write after its answer."""
 
 IMPLIED_KEY = "implied_instruction"
 """Key in an output field's ``json_schema_extra``: an instruction that the worked examples say already. Small models
@@ -46,15 +52,13 @@ class CompactAdapter(dspy.Adapter):
     """Render signatures as ``Field: value`` lines.
 
     The label of a field is its ``prefix``, which teleprompters may change; ``#`` in it stands for the number of the
-    line. Further lines of a value are indented by two spaces, so that no value can be mistaken for the next field. The
-    embedded engine continues a trailing assistant message as it stands, so the label to be written is already given to
-    it; other LMs are asked for it in a user turn.
+    line. Further lines of a value begin with a bar, so that no value can be mistaken for the next field. The embedded
+    engine continues a trailing assistant message as it stands, so the label to be written is already given to it; other
+    LMs are asked for it in a user turn.
 
     Args:
         callbacks: Callbacks of DSPy's adapters.
-        one_line: Whether a single text output ends with its line. Saves the tokens of whatever a small model would
-            write after its answer. Set it to false for signatures whose only output is a longer text.
-        line_tokens: Limit on such a line, where the call has none of its own.
+        line_tokens: Limit on the tokens of a one-line output whose label is given, where the call has none of its own.
 
     Example:
         >>> import dspy
@@ -64,9 +68,8 @@ class CompactAdapter(dspy.Adapter):
         'Question: Why?\\nReply with one line: `Answer:` and its value.'
     """
 
-    def __init__(self, callbacks: list[Any] | None = None, *, one_line: bool = True, line_tokens: int = 96) -> None:
+    def __init__(self, callbacks: list[Any] | None = None, *, line_tokens: int = 96) -> None:
         super().__init__(callbacks=callbacks)
-        self.one_line = one_line
         self.line_tokens = line_tokens
         self._continues = False
 
@@ -102,8 +105,7 @@ class CompactAdapter(dspy.Adapter):
         # A copy, so that threads with other LMs can use the same adapter meanwhile.
         adapter = copy.copy(self)
         adapter._continues = True
-        outputs = list(signature.output_fields.values())
-        if len(outputs) == 1 and outputs[0].annotation is str and self.one_line and "stop" not in lm_kwargs:
+        if _one_line(signature) and "stop" not in lm_kwargs:
             # Only where the label is given: a chat model may begin its reply with an empty line.
             lm_kwargs = {"max_tokens": self.line_tokens, **lm_kwargs, "stop": ["\n"]}
         return adapter, lm_kwargs
@@ -119,7 +121,9 @@ class CompactAdapter(dspy.Adapter):
             return (
                 [*messages, {"role": "assistant", "content": _first_label(signature)}] if self._continues else messages
             )
-        own = [demo for demo in demos if TRANSCRIPT_KEY not in demo]
+        _check_text(signature)
+        # Labelled demos go to every predictor; one without an output of this step shows nothing.
+        own = [demo for demo in demos if TRANSCRIPT_KEY not in demo and _has_output(signature, demo)]
         shared = dict.fromkeys(str(demo[TRANSCRIPT_KEY]) for demo in demos if TRANSCRIPT_KEY in demo)
         examples = [*shared, *(self._step_example(signature, demo) for demo in own)]
         system = "\n\n".join([_PREAMBLE, *(f"Example:\n{example}" for example in examples)])
@@ -183,7 +187,7 @@ class CompactAdapter(dspy.Adapter):
         if self._continues and len(labels) == 1:
             return ""  # The label is given already.
         if len(labels) == 1:
-            return f"Reply with one line: {labels[0]} and its value."
+            return f"Reply with {'one line: ' if _one_line(signature) else ''}{labels[0]} and its value."
         return f"Reply with the lines {', '.join(labels)}, each with its value."
 
     def _lines(self, fields: Mapping[str, Any], values: Mapping[str, Any]) -> str:
@@ -207,7 +211,7 @@ class CompactAdapter(dspy.Adapter):
         first = next(iter(signature.output_fields))
         found: dict[str, list[str]] = {}
         current: str | None = first
-        for line in completion.split("\n"):
+        for line in completion.strip().split("\n"):
             name, rest = _labelled(signature, line)
             if name is not None:
                 # The first occurrence counts, as in DSPy's own adapters.
@@ -221,7 +225,7 @@ class CompactAdapter(dspy.Adapter):
                 found.setdefault(current, []).append(line)
         values: dict[str, Any] = {}
         for name, field in signature.output_fields.items():
-            if name in found and (text := _unindent(found[name])):
+            if name in found and (text := _joined(found[name], one_line=_one_line(signature))):
                 values[name] = self._value(signature, name, field, text, completion)
         values = apply_output_field_defaults(signature, values)
         for name, field in signature.output_fields.items():
@@ -267,8 +271,8 @@ def _implied(signature: type[dspy.Signature]) -> bool:
 
 
 def _labelled(signature: type[dspy.Signature], line: str) -> tuple[str | None, str]:
-    """The output field whose label a line begins with, and the rest of the line. Indented lines belong to a value."""
-    if line.startswith(_INDENT):
+    """The output field whose label a line begins with, and the rest of the line."""
+    if line.startswith(_MORE):
         return None, line
     best: tuple[str | None, str] = (None, line)
     for name, field in signature.output_fields.items():
@@ -312,11 +316,32 @@ def _render(field: Any, value: Any) -> str:
 
 
 def _indent(text: str) -> str:
-    return text.strip().replace("\n", f"\n{_INDENT}")
+    return text.strip().replace("\n", f"\n{_MORE}")
 
 
-def _unindent(lines: list[str]) -> str:
-    rest = [line for line in lines[1:] if line.strip()]
-    if rest and all(line.startswith(_INDENT) for line in rest):
-        lines = [lines[0], *(line[len(_INDENT) :] if line.startswith(_INDENT) else line for line in lines[1:])]
-    return "\n".join(lines).strip()
+def _joined(lines: list[str], *, one_line: bool) -> str:
+    """The value that lines make up; of a one-line value the first line that is not empty, without bold face."""
+    if one_line:
+        line = next((line.strip() for line in lines if line.strip()), "")
+        match = re.fullmatch(r"(\*\*|`)(.+)\1", line)
+        return match.group(2).strip() if match and match.group(1) not in match.group(2) else line
+    return "\n".join(line.removeprefix(_MORE) if number else line for number, line in enumerate(lines)).strip()
+
+
+def _one_line(signature: type[dspy.Signature]) -> bool:
+    outputs: list[Any] = list(signature.output_fields.values())
+    return len(outputs) == 1 and outputs[0].annotation is str and bool(outputs[0].json_schema_extra.get(ONE_LINE_KEY))
+
+
+def _has_output(signature: type[dspy.Signature], demo: Mapping[str, Any]) -> bool:
+    return any(demo.get(name) is not None for name in signature.output_fields)
+
+
+def _check_text(signature: type[dspy.Signature]) -> None:
+    for name, field in signature.input_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, dspy.Type | dspy.History):
+            raise InputError(
+                f"`{name}` is a {kind.__name__}: signatures with a `{TRAJECTORY_FIELD}` take text through "
+                "CompactAdapter; use one of DSPy's adapters for it"
+            )

@@ -47,6 +47,8 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
         >>> lm.kwargs["temperature"]
         0
     """
+    if not isinstance(table, str | Mapping):
+        raise ModelError(f"an LM is declared by a model string or a table, got {type(table).__name__}")
     options: dict[str, Any] = {"model": table} if isinstance(table, str) else dict(table)
     model = options.pop("model", None)
     if not isinstance(model, str) or not model.strip():
@@ -80,6 +82,8 @@ def _secret(options: Mapping[str, Any]) -> str | None:
     for name, value in options.items():
         if _SECRETS & set(re.split(r"[^a-z]+", str(name).lower())):
             return str(name)
+        if isinstance(value, str) and re.match(r"\w+://[^/]*@", value):
+            return str(name)  # A user or a password within an address.
         inner = _secret(value) if isinstance(value, Mapping) else None
         if inner is not None:
             return inner

@@ -34,7 +34,7 @@ from dspy.lm15 import (
     response_to_events,
 )
 
-from ..core import MissingDependencyError, ModelError, StateError, sha256_of
+from ..core import MissingDependencyError, ModelError, StateError, sha256_of, user_path
 from ..core.weights import gguf_path
 from .slots import Slots
 
@@ -222,7 +222,7 @@ def _is_path(model: str) -> bool:
 def _model_file(model: str) -> Path:
     if not _is_path(model):
         return gguf_path(model)
-    path = Path(model).expanduser()
+    path = user_path(model)
     if not path.is_file():
         raise ModelError(f"{model}: no such GGUF file; give the path of one, or a name from `hopgate lm list`")
     with path.open("rb") as file:

@@ -7,20 +7,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Losing fewer characters than this is cheaper than filling a slot that was never used.
-_WORTH_A_SLOT = 80
+# What the least recently used text is worth, against the most recently used one.
+_STALE = 0.2
+# Filling a slot for the first time pays: the prefix that is read into it serves all later forks.
+_INVESTED = 0.1
 
 
 class Slots:
-    """Which slot of the server takes a prompt, so that as little as possible of what the slots hold is lost.
+    """Which slot of the server takes a prompt, so that as little as possible has to be read again.
 
     A program's steps grow one text, while its drafts fork off it: sent to one slot, each fork would cut the passages
-    from it, to be read again at the next step. Positions are counted in characters; the server counts tokens.
+    from it, to be read again at the next step. So what a slot would lose counts as much as what it would have to read;
+    less so for slots that were not used lately, since their texts belong to questions that are answered. Positions are
+    counted in characters; the server counts tokens.
     """
 
     def __init__(self, count: int) -> None:
         self._texts: list[str] = [""] * count
         self._free = set(range(count))
+        # Least recently used first.
+        self._order = list(range(count))
         self._changed = threading.Condition()
 
     @contextmanager
@@ -31,6 +37,8 @@ class Slots:
             slot = self._best(text)
             self._free.discard(slot)
             self._texts[slot] = text
+            self._order.remove(slot)
+            self._order.append(slot)
         try:
             yield slot
         finally:
@@ -39,14 +47,13 @@ class Slots:
                 self._changed.notify()
 
     def _best(self, text: str) -> int:
-        def shared(slot: int) -> int:
-            return len(os.path.commonprefix([text, self._texts[slot]]))  # noqa: RUF071 - characters are meant
+        age = {slot: rank / max(1, len(self._order) - 1) for rank, slot in enumerate(self._order)}
 
-        def lost(slot: int) -> int:
-            return len(self._texts[slot]) - shared(slot)
+        def cost(slot: int) -> float:
+            held = self._texts[slot]
+            if not held:
+                return _INVESTED * len(text)
+            shared = len(os.path.commonprefix([text, held]))  # noqa: RUF071 - characters are meant
+            return len(text) - shared + max(_STALE, age[slot]) * (len(held) - shared)
 
-        best = max(sorted(self._free), key=lambda slot: shared(slot) - lost(slot))
-        unused = [slot for slot in sorted(self._free) if not self._texts[slot]]
-        if unused and lost(best) > _WORTH_A_SLOT:
-            return unused[0]
-        return best
+        return min(sorted(self._free), key=cost)

@@ -15,9 +15,13 @@ _CUT = 16
 
 
 def label_pattern(label: str) -> str:
-    """Regular expression for a line label, in whatever bold face the LM set it; ``#`` stands for a number."""
-    name = re.escape(label.removesuffix(":").strip()).replace(r"\#", r"(?:\d+|#)")
-    return rf"(?:\*\*)?{name}(?:\*\*:|:(?:\*\*)?)"
+    """Regular expression for a line label, however the LM set it off (list, heading, bold, code).
+
+    ``#`` stands for a number, which may be left out.
+    """
+    name = re.escape(label.removesuffix(":").strip()).replace(r"\ \#", r"(?:\ *(?:\d+|\#))?")
+    name = name.replace(r"\#", r"(?:\d+|\#)?") if r"(?:\d+" not in name else name
+    return rf"(?:[-*>#]+[ \t]+)?(?:\*\*|`)?{name}(?:(?:\*\*|`):|:(?:\*\*|`)?)"
 
 
 def find_answer(data: bytes, field: str, value: Any, label: str) -> tuple[int, int]:
@@ -105,7 +109,7 @@ def _spellings(value: str) -> Iterator[re.Pattern[str]]:
     stripped = value.strip()
     for form in dict.fromkeys((stripped, stripped.rstrip("\ufffd"), escape(stripped), _json_form(stripped))):
         if form:
-            yield re.compile(r"[ \t]*\n\s*".join(re.escape(line.strip()) for line in form.split("\n")))
+            yield re.compile(r"[ \t]*\n[\s\u2502]*".join(re.escape(line.strip()) for line in form.split("\n")))
 
 
 def _json_form(value: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import dspy
 
-from ..core import Passage
+from ..core import InputError, Passage
 from ..signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
 from .decomposers import Decomposer, Iterative, Plan, same_question
 from .gates import ConstantGate, Draft, Gate, gate_of
@@ -58,6 +58,9 @@ class ActiveQA(Solver):
         super().__init__(retriever, validated(ActiveSettings, settings))
         self.gate = None if isinstance(gate, str) else gate
         self.decomposer = None if isinstance(decomposer, str) else decomposer
+        for name, given, kind in (("gate", self.gate, Gate), ("decomposer", self.decomposer, Decomposer)):
+            if given is not None and (isinstance(given, type) or not isinstance(given, kind)):
+                raise InputError(f"`{name}` is neither a name nor an object like hopgate.programs.{kind.__name__}")
         self.next_sub_question = dspy.Predict(NextSubQuestion)
         self.plan = dspy.Predict(PlanSubQuestions)
         self.draft = dspy.Predict(DraftConclusion)

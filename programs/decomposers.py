@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .solver import Ask, Told
 from .trajectory import Cost, StopReason, Trajectory
@@ -47,6 +47,7 @@ class Next:
 Decomposition = Generator[Ask, Told, Next]
 
 
+@runtime_checkable
 class Decomposer(Protocol):
     """Finds the next sub-question of a trajectory.
 
@@ -93,8 +94,8 @@ class Plan:
         if trajectory.plan is None:
             told = yield Ask("plan", "plan", {"question": trajectory.question, "trajectory": ""}, demos)
             cost = told.cost
-            steps = tuple(filter(None, map(_clean, re.split(r"\s*\|\s*|\n", told.text or ""))))
-            trajectory = replace(trajectory, plan=steps[:_MAX_PLAN] or (trajectory.question,))
+            steps = list(filter(None, map(_clean, re.split(r"\s+\|\s+|\n", told.text or ""))))
+            trajectory = replace(trajectory, plan=_distinct(steps[:_MAX_PLAN]) or (trajectory.question,))
         plan = trajectory.plan or ()
         if len(trajectory.hops) >= len(plan):
             return Next(None, trajectory, "no_plan" if plan == (trajectory.question,) else "finished", cost)
@@ -134,6 +135,18 @@ def _content(text: str) -> list[str]:
 
 def _normal(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _distinct(steps: list[str]) -> tuple[str, ...]:
+    """The steps without repetitions; ``#`` references follow the step that stays."""
+    kept: list[str] = []
+    place: dict[int, int] = {}
+    for number, step in enumerate(steps, 1):
+        moved = re.sub(r"#(\d+)", lambda match: f"#{place.get(int(match.group(1)), match.group(1))}", step)
+        if moved not in kept:
+            kept.append(moved)
+        place[number] = kept.index(moved) + 1
+    return tuple(kept)
 
 
 def _filled(sub_question: str, trajectory: Trajectory) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from ..core import HopgateError, InputError, Passage, RetrievalError
@@ -34,13 +37,15 @@ class RetrieverHandle:
 
     def __init__(self, retriever: Any) -> None:
         search = getattr(retriever, "search", None)
-        self._search = search if callable(search) else retriever
+        self._search: Any = search if callable(search) else retriever
         if not callable(self._search):
             raise InputError(
                 f"a retriever has `search(query, k)` or is a callable, got {type(retriever).__name__}; "
                 "open an index with ColBERTIndex.open(DIR)"
             )
         self.retriever = retriever
+        self._is_async = inspect.iscoroutinefunction(self._search)
+        self._takes_k = _takes_k(self._search)
 
     def search(self, query: str, k: int) -> tuple[Passage, ...]:
         """At most ``k`` passages, best first.
@@ -48,35 +53,56 @@ class RetrieverHandle:
         Raises:
             RetrievalError: The retriever raised, or returned something that is no list of passages.
         """
-        try:
-            found = self._search(query, k=k)
-        except HopgateError:
-            raise
-        except Exception as error:
-            raise RetrievalError(f"the retriever failed on {query[:80]!r}: {type(error).__name__}: {error}") from error
+        if self._is_async:
+            raise RetrievalError("the retriever's search is asynchronous: call the program with `acall`")
+        with _failures("searching", query):
+            found = self._search(query, **self._arguments(k))
         return as_passages(found)[:k]
 
     async def asearch(self, query: str, k: int) -> tuple[Passage, ...]:
-        """As :meth:`search`, in a worker thread."""
-        return await asyncio.to_thread(self.search, query, k)
+        """As :meth:`search`; an asynchronous search is awaited, any other runs in a worker thread."""
+        if not self._is_async:
+            return await asyncio.to_thread(self.search, query, k)
+        with _failures("searching", query):
+            found = await self._search(query, **self._arguments(k))
+        return as_passages(found)[:k]
+
+    def _arguments(self, k: int) -> dict[str, int]:
+        # Retrievers such as dspy.Embeddings were told how many to return when they were made.
+        return {"k": k} if self._takes_k else {}
 
     def rerank(self, query: str, passages: Sequence[Passage]) -> tuple[Passage, ...] | None:
         """The passages in the order that the retriever's own ``rerank`` gives them; ``None`` if it has none."""
         rerank = getattr(self.retriever, "rerank", None)
         if not callable(rerank):
             return None
-        try:
+        with _failures("reranking", query):
             return as_passages(rerank(query, list(passages)))
-        except HopgateError:
-            raise
-        except Exception as error:
-            raise RetrievalError(f"reranking failed on {query[:80]!r}: {type(error).__name__}: {error}") from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RetrieverHandle:
         return self
 
     def __repr__(self) -> str:
         return f"RetrieverHandle({type(self.retriever).__name__})"
+
+
+def _takes_k(search: Any) -> bool:
+    try:
+        parameters = inspect.signature(search).parameters.values()
+    except (TypeError, ValueError):
+        return True  # Built in, or hidden behind a wrapper: the documented way is tried.
+    return any(parameter.name == "k" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+@contextmanager
+def _failures(what: str, query: str) -> Iterator[None]:
+    try:
+        yield
+    except HopgateError:
+        raise
+    except Exception as error:
+        message = f"{what} failed for {query[:80]!r}: {type(error).__name__}: {error}"
+        raise RetrievalError(message) from error
 
 
 def as_passages(found: Any) -> tuple[Passage, ...]:
@@ -86,14 +112,14 @@ def as_passages(found: Any) -> tuple[Passage, ...]:
         RetrievalError: It is no list of passages, strings or dictionaries.
     """
     items = getattr(found, "passages", found)
-    if isinstance(items, str) or not isinstance(items, Sequence):
+    if isinstance(items, str | Mapping) or not isinstance(items, Iterable):
         raise RetrievalError(f"a retriever must return a list of passages, got {type(found).__name__}")
     return tuple(_passage(item, rank) for rank, item in enumerate(items, 1))
 
 
 def _passage(item: Any, rank: int) -> Passage:
     if isinstance(item, Passage):
-        return item
+        return item.with_score(_score(item.score, rank))
     if isinstance(item, str):
         title, separator, text = item.partition(" | ")
         # Without an identifier of its own a text identifies itself.
@@ -101,14 +127,23 @@ def _passage(item: Any, rank: int) -> Passage:
     if isinstance(item, Mapping):
         text = item.get("text") or item.get("long_text")
         if isinstance(text, str):
-            identity, score = item.get("id", item.get("pid")), item.get("score")
-            if score is None or isinstance(score, int | float):
-                return Passage(
-                    id=text if identity is None else str(identity),
-                    title=str(item.get("title") or ""),
-                    text=text,
-                    score=None if score is None else float(score),
-                )
+            identity = item.get("id", item.get("pid"))
+            return Passage(
+                id=text if identity is None else str(identity),
+                title=str(item.get("title") or ""),
+                text=text,
+                score=_score(item.get("score"), rank),
+            )
     raise RetrievalError(
         f"result {rank} of the retriever is no passage, string or dictionary with `text`: {item!r:.80}"
     )
+
+
+def _score(value: Any, rank: int) -> float | None:
+    try:
+        score = None if value is None else float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if score is not None and not math.isfinite(score):
+        raise RetrievalError(f"result {rank} of the retriever has the score {value!r}, which is no finite number")
+    return score

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Generic, Literal, TypeVar
 
 from dspy.predict.parameter import Parameter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ..core import InputError, StateError
+from .trajectory import Trajectory
 
 STATE_VERSION = 1
 
@@ -44,7 +45,7 @@ class ActiveSettings(ProgramSettings):
         final_passages: Passages that the last step reads once more with the question.
         context_words: Words of passages that a trajectory may hold before no further hop follows.
         without_confidence: What to do where the backend gives no usable log-probabilities: ``raise``, or ``search``.
-        examples: Worked examples as trajectories in JSON; those of hopgate if not given.
+        examples: Worked examples, as finished trajectories or their JSON; those of hopgate if not given.
     """
 
     gate: Literal["threshold", "always", "never"] = "threshold"
@@ -61,6 +62,24 @@ class ActiveSettings(ProgramSettings):
     context_words: int = Field(default=1500, ge=50)
     without_confidence: Literal["raise", "search"] = "raise"
     examples: list[dict[str, Any]] | None = None
+
+    @field_validator("examples", mode="before")
+    @classmethod
+    def _finished_trajectories(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        examples = [item if isinstance(item, Trajectory) else _trajectory(item) for item in value]
+        for example in examples:
+            if not example.answer:
+                raise ValueError(f"a worked example needs an answer: {example.question[:80]!r}")
+        return [example.to_dict() for example in examples]
+
+
+def _trajectory(record: Any) -> Trajectory:
+    try:
+        return Trajectory.from_dict(record)
+    except StateError as error:
+        raise ValueError(str(error)) from error
 
 
 S = TypeVar("S", bound=ProgramSettings)

@@ -65,6 +65,11 @@ class Find:
     rerank_query: str | None = None
     fused: bool = False
 
+    @property
+    def fetched(self) -> int:
+        """Passages to ask the retriever for."""
+        return self.k if self.rerank_query is None else max(self.k, self.depth or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -147,7 +152,7 @@ class Solver(dspy.Module):
             if isinstance(request, Ask):
                 outcome = await self._aask(request)
             else:
-                outcome = await asyncio.to_thread(self._find, request)
+                outcome = await self._afind(request)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         raise NotImplementedError
@@ -158,8 +163,7 @@ class Solver(dspy.Module):
         predictor = getattr(self, ask.step)
         arguments: dict[str, Any] = dict(ask.inputs)
         if ask.demos:
-            own = predictor.demos if isinstance(predictor, dspy.Predict) else []
-            arguments["demos"] = [*ask.demos, *own]
+            arguments["demos"] = [*ask.demos, *_predict(predictor).demos]
         if ask.confidence or "logprobs" in getattr(_lm_of(predictor), "supported_params", ()):
             arguments["config"] = {"logprobs": True}
         return predictor, arguments
@@ -223,9 +227,17 @@ class Solver(dspy.Module):
         if self.retriever is None:
             raise InputError(f"{type(self).__name__} searches, but was made without a retriever")
         start = time.perf_counter()
-        depth = max(find.k, find.depth or 0) if find.rerank_query is not None else find.k
-        passages = self.retriever.search(find.query, depth)
-        if find.rerank_query is not None and len(passages) > 1:
+        return self._ranked(find, self.retriever.search(find.query, find.fetched), start)
+
+    async def _afind(self, find: Find) -> Found:
+        if self.retriever is None:
+            return self._find(find)
+        start = time.perf_counter()
+        passages = await self.retriever.asearch(find.query, find.fetched)
+        return await asyncio.to_thread(self._ranked, find, passages, start)
+
+    def _ranked(self, find: Find, passages: tuple[Passage, ...], start: float) -> Found:
+        if self.retriever is not None and find.rerank_query is not None and len(passages) > 1:
             reranked = self.retriever.rerank(find.rerank_query, passages)
             if reranked is not None:
                 passages = _fuse(passages, reranked) if find.fused else reranked
@@ -266,8 +278,12 @@ def _checked(question: str, trajectory: Trajectory | None) -> tuple[str, Traject
         raise InputError("the question is empty")
     if len(question) > MAX_QUESTION_CHARACTERS:
         raise InputError(f"the question has {len(question)} characters; at most {MAX_QUESTION_CHARACTERS} are read")
+    if any("\ud800" <= character <= "\udfff" for character in question):
+        raise InputError("the question holds half of a character (a lone surrogate); repair the text first")
     if trajectory is None:
         return question, Trajectory(question)
+    if not isinstance(trajectory, Trajectory):
+        raise InputError(f"`trajectory` is a {type(trajectory).__name__}; read one from JSON by Trajectory.from_dict")
     if trajectory.question != question:
         raise InputError(f"the trajectory to resume is of another question: {trajectory.question[:80]!r}")
     return question, trajectory

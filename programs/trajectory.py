@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..core import InputError, Passage, StateError
 from ..lms.confidence import AnswerConfidence
@@ -158,30 +161,20 @@ class Trajectory:
         version = record.get("version", SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
             raise StateError(f"the trajectory has version {version!r}; this hopgate reads version {SCHEMA_VERSION}")
+        data = {key: value for key, value in record.items() if key != "version"}
         try:
-            data = {key: value for key, value in record.items() if key != "version"}
-            data["hops"] = tuple(_hop(hop) for hop in data.get("hops") or ())
-            data["plan"] = None if data.get("plan") is None else tuple(data["plan"])
-            data["passages"] = tuple(Passage.from_dict(passage) for passage in data.get("passages") or ())
-            data["answer_confidence"] = _confidence(data.get("answer_confidence"))
-            data["revisions"] = tuple(data.get("revisions") or ())
-            data["other_cost"] = Cost(**data.get("other_cost") or {})
-            return cls(**data)
-        except (TypeError, KeyError, ValueError, AttributeError, InputError) as error:
-            raise StateError(f"not a trajectory: {error}") from error
+            return _adapter().validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StateError(f"not a trajectory: `{where}`: {first['msg']}") from error
 
 
-def _hop(record: Mapping[str, Any]) -> Hop:
-    data = dict(record)
-    data["passages"] = tuple(Passage.from_dict(passage) for passage in data.get("passages") or ())
-    for name in ("confidence", "answer_confidence"):
-        data[name] = _confidence(data.get(name))
-    data["cost"] = Cost(**data.get("cost") or {})
-    hop = Hop(**data)
-    if hop.source not in get_args(Source):
-        raise StateError(f"not a trajectory: a hop's source is {hop.source!r}, not one of {get_args(Source)}")
-    return hop
+@cache
+def _adapter() -> TypeAdapter[Trajectory]:
+    return TypeAdapter(Trajectory)
 
 
-def _confidence(record: Mapping[str, Any] | None) -> AnswerConfidence | None:
-    return None if record is None else AnswerConfidence(**record)
+# Not in the class bodies, where they would become fields of the dataclasses.
+for _class in (Cost, Hop, Trajectory):
+    _class.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ short. Compiled programs carry their own.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..core import InputError, Passage
@@ -113,7 +114,8 @@ def _plan(example: Trajectory) -> str:
     for number, hop in enumerate(example.hops):
         sub_question = hop.sub_question
         for earlier, before in enumerate(example.hops[:number], 1):
-            sub_question = sub_question.replace(before.answer, f"#{earlier}") if before.answer else sub_question
+            whole = rf"(?<!\w){re.escape(before.answer)}(?!\w)" if before.answer else r"(?!)"
+            sub_question = re.sub(whole, f"#{earlier}", sub_question)
         steps.append(sub_question)
     return " | ".join(steps)
 

@@ -18,3 +18,8 @@ class AnswerFromPassages(dspy.Signature):
     passages: list[str] = dspy.InputField(desc="passages that may hold the answer, best first")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField()
+
+
+# Short answers: they end with their line (see CompactAdapter).
+for _signature in (AnswerDirectly, AnswerFromPassages):
+    _signature.output_fields["answer"].json_schema_extra["one_line"] = True  # type: ignore[index]

@@ -60,4 +60,4 @@ for _signature, _label in (
     (ComposeAnswer, "Answer:"),
 ):
     _extra = next(iter(_signature.output_fields.values())).json_schema_extra
-    _extra.update({"prefix": _label, "implied_instruction": _signature.instructions})  # type: ignore[union-attr]
+    _extra.update({"prefix": _label, "one_line": True, "implied_instruction": _signature.instructions})  # type: ignore[union-attr]

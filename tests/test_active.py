@@ -13,7 +13,7 @@ import pytest
 
 from hopgate.core import ConfidenceError, InputError, Passage, RetrievalError
 from hopgate.lms.testing import Reply, scripted_lm
-from hopgate.programs import ActiveQA, Cost, Draft, Trajectory
+from hopgate.programs import DEFAULT_EXAMPLES, ActiveQA, Cost, Draft, ThresholdGate, Trajectory
 
 QUESTION = "When was the designer of the Osk Tower born?"
 SURE, UNSURE = -0.01, -3.0
@@ -707,3 +707,61 @@ def test_the_label_of_a_hosted_model_is_no_part_of_the_confidence(index: Any) ->
         hop = ActiveQA(index, tau=-100)(question=QUESTION).trajectory.hops[0]
     assert hop.draft == "1"
     assert hop.confidence.mean == SURE
+
+
+@pytest.mark.parametrize("given", [5, lambda draft: True, ThresholdGate], ids=["number", "function", "class"])
+@pytest.mark.parametrize("name", ["gate", "decomposer"])
+def test_what_is_no_gate_or_decomposer_is_refused(index: Any, name: str, given: Any) -> None:
+    with pytest.raises(InputError, match=name):
+        ActiveQA(index, **{name: given})
+
+
+@pytest.mark.parametrize(
+    "examples", [[{}], [{"question": 5}], [{"question": "q"}], [{"question": "q", "answer": "a", "hops": [{}]}], ["x"]]
+)
+def test_worked_examples_are_checked_when_they_are_given(index: Any, examples: Any) -> None:
+    with pytest.raises(InputError, match="examples"):
+        ActiveQA(index, examples=examples)
+
+
+def test_worked_examples_may_be_trajectories(index: Any) -> None:
+    solver = ActiveQA(index, examples=list(DEFAULT_EXAMPLES))
+    again = ActiveQA(index)
+    again.settings.load_state(json.loads(json.dumps(solver.settings.dump_state())))
+    assert again.settings.values == solver.settings.values
+
+
+@pytest.mark.parametrize("trajectory", ["x", {}, 5])
+def test_what_is_no_trajectory_is_refused(index: Any, trajectory: Any) -> None:
+    with pytest.raises(InputError, match="from_dict"):
+        ActiveQA(index)(question="q?", trajectory=trajectory)
+
+
+def test_half_a_character_is_refused(index: Any) -> None:
+    with pytest.raises(InputError, match="surrogate"):
+        ActiveQA(index)(question="who \ud800?")
+
+
+def test_an_asynchronous_retriever_works_with_acall(index: Any) -> None:
+    class Remote:
+        async def search(self, query: str, k: int) -> list[Any]:
+            await asyncio.sleep(0)
+            return index.search(query, k)
+
+    with dspy.context(lm=scripted_lm(World())):
+        answer = asyncio.run(ActiveQA(Remote(), gate="always").acall(question=QUESTION)).answer
+        assert answer == ActiveQA(index, gate="always")(question=QUESTION).answer
+        with pytest.raises(RetrievalError, match="acall"):
+            ActiveQA(Remote(), gate="always")(question=QUESTION)
+
+
+def test_a_retriever_may_have_been_told_k_already(index: Any) -> None:
+    result, _ = ask(lambda query: dspy.Prediction(passages=[p.long_text for p in index.search(query, 2)]), World())
+    assert result.answer
+
+
+def test_a_repeated_step_of_a_plan_is_taken_once(index: Any) -> None:
+    plan = "Who designed the Osk Tower? | Who designed the Osk Tower? | When was #2 born?"
+    result, _ = ask(index, World(plan=plan), decomposer="plan")
+    assert len(result.trajectory.hops) == 2
+    assert result.trajectory.plan[1] == "When was #1 born?"

@@ -56,6 +56,12 @@ def test_build_search_info(tmp_path: Path) -> None:
     text = run("index", "info", index).stdout
     assert "passages" in text and "12" in text and record["corpus_fingerprint"] in text
 
+    assert json.loads(run("index", "info", index, "--verify", "--json").stdout) == record
+    vectors = index / "vectors" / "00000.npy"
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"?")
+    result = run("index", "info", index, "--verify")
+    assert result.exit_code == 2 and "00000.npy: does not have the checksum" in result.stderr
+
 
 # --- lm list and fetch ------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,18 @@ from dspy.utils.exceptions import AdapterParseError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hopgate.core import InputError
 from hopgate.lms import CompactAdapter
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import ActiveQA
-from hopgate.signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
+from hopgate.signatures import (
+    AnswerDirectly,
+    ComposeAnswer,
+    DraftConclusion,
+    NextSubQuestion,
+    PlanSubQuestions,
+    ReadConclusion,
+)
 
 ADAPTER = CompactAdapter()
 ONE = dspy.Signature("question -> answer")
@@ -159,7 +167,7 @@ def test_any_prefix_that_an_optimizer_may_set_is_read_back(prefix: str) -> None:
 def test_passages_are_numbered_lines() -> None:
     signature = dspy.Signature("passages: list[str], question -> answer")
     content = ADAPTER.format(signature, [], {"passages": ["A | one", 'B | "two"\nmore'], "question": "Where?"})[-1]
-    assert '[1] A | one\n[2] B | "two"\n  more\nQuestion: Where?' in content["content"]
+    assert '[1] A | one\n[2] B | "two"\n\u2502 more\nQuestion: Where?' in content["content"]
 
 
 def test_no_passages_are_none() -> None:
@@ -239,7 +247,7 @@ def test_an_engine_that_continues_is_given_the_label() -> None:
     lm = scripted_lm(lambda prompt: " Paris", continues_assistant=True)
     spy = Spy(lm)
     with dspy.context(lm=lm):
-        assert dspy.Predict(ONE)(question="Where?").answer == "Paris"
+        assert dspy.Predict(AnswerDirectly)(question="Where?").answer == "Paris"
     last = spy.requests[0].messages[-1]
     assert (last.role, last.text) == ("assistant", "Answer:")
     assert spy.requests[0].config.stop == ("\n",)
@@ -261,8 +269,8 @@ def test_limits_of_the_call_win() -> None:
     lm = scripted_lm(lambda prompt: " Paris")
     spy = Spy(lm)
     with dspy.context(lm=lm):
-        dspy.Predict(ONE)(question="Where?", config={"max_tokens": 7, "stop": ["END"]})
-        dspy.Predict(ONE)(question="Where?", config={"max_tokens": 7})
+        dspy.Predict(AnswerDirectly)(question="Where?", config={"max_tokens": 7, "stop": ["END"]})
+        dspy.Predict(AnswerDirectly)(question="Where?", config={"max_tokens": 7})
     assert (spy.requests[0].config.max_tokens, spy.requests[0].config.stop) == (7, ("END",))
     assert (spy.requests[1].config.max_tokens, spy.requests[1].config.stop) == (7, ("\n",))
 
@@ -279,13 +287,13 @@ def test_a_subclass_keeps_what_it_overrides(continues: bool) -> None:
     assert "XYZZY" in lm.engine.prompts[0]
 
 
-@pytest.mark.parametrize("case", ["two outputs", "not text", "one_line=False"])
+@pytest.mark.parametrize("case", ["two outputs", "not text", "a longer text"])
 def test_longer_outputs_do_not_end_with_their_line(case: str) -> None:
-    replies = {"two outputs": " r\nAnswer: x", "not text": " [1,\n2]", "one_line=False": " a\nb"}
-    signatures = {"two outputs": TWO, "not text": dspy.Signature("question -> items: list[int]"), "one_line=False": ONE}
+    replies = {"two outputs": " r\nAnswer: x", "not text": " [1,\n2]", "a longer text": " a\nb"}
+    signatures = {"two outputs": TWO, "not text": dspy.Signature("question -> items: list[int]"), "a longer text": ONE}
     lm = scripted_lm(lambda prompt: replies[case])
     spy = Spy(lm)
-    with dspy.context(lm=lm, adapter=CompactAdapter(one_line=case != "one_line=False")):
+    with dspy.context(lm=lm, adapter=CompactAdapter()):
         dspy.Predict(signatures[case])(question="Where?")
     assert not spy.requests[0].config.stop
 
@@ -407,3 +415,43 @@ def test_hosted_models_are_asked_for_numbered_lines(index: Any) -> None:
     prompts = run(index, continues=False)
     assert "`Conclusion 1:`" in prompts[1].rsplit("\n", 1)[-1]
     assert "`Task 2:`" in prompts[3].rsplit("\n", 1)[-1]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "Answer: Varn\n\nExplanation: because I know it.",
+        "- Answer: Varn",
+        "### Answer:\nVarn",
+        "`Answer:` Varn",
+        "  Answer: Varn",
+        "Of course.\n\n**Answer**: Varn",
+        "Answer: **Varn**",
+        "Answer: `Varn`",
+        "Varn\nI hope this helps.",
+    ],
+)
+def test_a_short_answer_is_found_in_what_a_chat_model_says(completion: str) -> None:
+    assert ADAPTER.parse(AnswerDirectly, completion) == {"answer": "Varn"}
+
+
+def test_the_number_of_a_label_may_be_left_out() -> None:
+    assert ADAPTER.parse(DraftConclusion, "Conclusion: Mira Lund") == {"draft": "Mira Lund"}
+
+
+@pytest.mark.parametrize("code", ["def f():\n    if x:\n        return 1\n    return 2", "a\n  b", "x\n | y |\n | z |"])
+def test_what_the_lm_indents_stays_as_it_is(code: str) -> None:
+    assert ADAPTER.parse(dspy.Signature("question -> code"), f"Code: {code}") == {"code": code}
+
+
+def test_labelled_demos_without_an_output_of_the_step_are_left_out() -> None:
+    demo = {"question": "XYZZY", "answer": "a"}
+    text = "".join(m["content"] for m in ADAPTER.format(NextSubQuestion, [demo], {"question": "q", "trajectory": ""}))
+    assert "XYZZY" not in text
+
+
+@pytest.mark.parametrize("kind", ["dspy.Image", "dspy.History"])
+def test_a_transcript_takes_text_only(kind: str) -> None:
+    signature = dspy.Signature(f"extra: {kind}, trajectory: str -> answer")
+    with pytest.raises(InputError, match="extra"):
+        ADAPTER.format(signature, [], {"trajectory": ""})

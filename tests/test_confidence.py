@@ -258,7 +258,12 @@ def test_a_compact_answer_with_a_number_like_its_label() -> None:
 
 
 def test_a_compact_answer_of_several_lines() -> None:
-    tokens = [*noise("Reasoning: r\nAnswer: "), (b"one\n", -0.1), (b"  two\n", -0.2), (b"\n  three", -0.6)]
+    tokens = [
+        *noise("Reasoning: r\nAnswer: "),
+        (b"one\n", -0.1),
+        (b"\xe2\x94\x82 two\n", -0.2),
+        (b"\n\xe2\x94\x82 three", -0.6),
+    ]
     result = predict(CompactAdapter(), tokens)
     assert result.answer == "one\ntwo\n\nthree"
     found = answer_confidence(result)

@@ -34,6 +34,7 @@ from dspy.lm15 import (
 from hopgate.core import MissingDependencyError, ModelError, StateError, WeightsError
 from hopgate.core.weights import resolve
 from hopgate.lms import AsyncEmbeddedEngine, EmbeddedEngine, lm_from_config
+from hopgate.signatures import AnswerDirectly
 
 Answer = Callable[[dict[str, Any]], Any]
 
@@ -93,7 +94,8 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> FakeLlama:
 def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOPGATE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "tiny.gguf"
-    path.write_bytes(b"GGUF and the rest")
+    # Engines of equal weights share a loaded model; each test has its own.
+    path.write_bytes(b"GGUF and the rest " + str(tmp_path).encode())
     return path
 
 
@@ -477,7 +479,7 @@ def test_a_predict_call_through_the_engine(engine: EmbeddedEngine, llama: FakeLl
     llama.answer = lambda body: reply("Answer: Paris", logprobs={"content": content})
     lm = dspy.LM(engine.model_string, engine=engine, async_engine=engine.asynchronous(), cache=False)
     with dspy.context(lm=lm):
-        result = dspy.Predict("question -> answer")(question="Capital of France?", config={"logprobs": True})
+        result = dspy.Predict(AnswerDirectly)(question="Capital of France?", config={"logprobs": True})
     assert result.answer == "Paris"
     assert result.logprobs["content"][0]["logprob"] == -0.25
     assert llama.bodies[0]["messages"][-1] == {"role": "assistant", "content": "Answer:"}

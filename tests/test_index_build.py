@@ -12,11 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_index_support import make_checkpoint, passages, write_corpus
 
 from hopgate.core import CorpusError, HopgateError, IndexStoreError, InputError, Passage
+from hopgate.core import files as core_files
 from hopgate.index import ColBERTIndex, Encoder, build, read_info, store
+from hopgate.index.manifest import list_files
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def test_every_size_finds_each_passage(tmp_path: Path, checkpoint: Path, count: 
     # Under a foreign id a passage is encoded afresh: each one's stored vectors must be its own.
     fresh = {p.id[1:]: p.score for p in index.rerank("who", [Passage(f"x{p.id}", p.title, p.text) for p in corpus])}
     assert {p.id: p.score for p in found} == pytest.approx(fresh, abs=5e-3)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".index.lock", "index"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".index.hopgate-lock", "index"]
     names = {path.name for path in (tmp_path / "index").iterdir()}
     assert names == {"manifest.json", "passages.jsonl", "passages.offsets.npy", "vectors"}
 
@@ -64,7 +67,7 @@ def test_empty_corpus_leaves_nothing(tmp_path: Path, checkpoint: Path) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl", [{"id": 1, "text": "x"}, "broken"])
     with pytest.raises(CorpusError, match=r"c\.jsonl:2: "):
         ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".index.lock", "c.jsonl"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".index.hopgate-lock", "c.jsonl"]
 
 
 def test_odd_texts_come_back_as_they_are(tmp_path: Path, checkpoint: Path) -> None:
@@ -80,7 +83,7 @@ def test_odd_texts_come_back_as_they_are(tmp_path: Path, checkpoint: Path) -> No
     assert [passage.id for passage in index.search("T | the same", k=2)] == ["twin 1", "twin 2"]
 
 
-@pytest.mark.parametrize("bad", [{"engine": "fast"}, {"nbits": 3}, {"nbits": True}])
+@pytest.mark.parametrize("bad", [{"engine": "fast"}, {"nbits": 3}, {"nbits": True}, {"nbits": 2.0}, {"nbits": "2"}])
 def test_bad_arguments(tmp_path: Path, checkpoint: Path, bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(bad))} must be one of"):
         ColBERTIndex.build(passages(2), tmp_path / "index", checkpoint=checkpoint, **bad)
@@ -106,6 +109,120 @@ def test_what_is_not_an_index_is_not_touched(tmp_path: Path, checkpoint: Path) -
     assert len(ColBERTIndex.build(passages(2), tmp_path / "empty", checkpoint=checkpoint)) == 2
 
 
+@pytest.mark.parametrize("name", ["{}.part", "{}.old", ".{}.part", ".{}.lock", "{}-old"])
+def test_neighbours_of_the_index_are_left_alone(tmp_path: Path, checkpoint: Path, name: str) -> None:
+    precious = tmp_path / name.format("ix") / "precious.txt"
+    precious.parent.mkdir()
+    precious.write_text("x")
+    ColBERTIndex.build(passages(3), tmp_path / "ix", checkpoint=checkpoint)
+    ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint)
+    with pytest.raises(CorpusError):
+        ColBERTIndex.build([], tmp_path / "ix", checkpoint=checkpoint)
+    assert files(precious.parent) == {"precious.txt": b"x"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+@pytest.mark.parametrize("name", [".ix.hopgate-part", ".ix.hopgate-old"])
+def test_foreign_content_under_our_names_is_refused(tmp_path: Path, checkpoint: Path, name: str, kind: str) -> None:
+    precious = (tmp_path / "elsewhere" if kind == "link" else tmp_path / name) / "precious.txt"
+    if kind == "file":
+        precious = precious.parent
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("x")
+    if kind == "link":
+        (tmp_path / name).symlink_to(precious.parent)
+    for corpus in (passages(3), []):
+        with pytest.raises(IndexStoreError, match=rf"{name}: is in the way of building .*; move it elsewhere"):
+            ColBERTIndex.build(corpus, tmp_path / "ix", checkpoint=checkpoint)
+    assert precious.read_text() == "x"
+    assert not (tmp_path / "ix").exists()
+
+
+def test_what_an_interrupted_build_leaves_is_cleared_away(tmp_path: Path, checkpoint: Path) -> None:
+    ColBERTIndex.build(passages(3), tmp_path / "ix", checkpoint=checkpoint)
+    shutil.copytree(tmp_path / "ix", tmp_path / ".ix.hopgate-old")  # killed before the old index was removed
+    (tmp_path / ".ix.hopgate-part").mkdir()  # killed before the first file was written
+    assert len(ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint)) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".ix.hopgate-lock", "ix"]
+
+
+def test_index_that_cannot_be_put_in_place_leaves_the_old_one(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ColBERTIndex.build(passages(3), tmp_path / "ix", checkpoint=checkpoint)
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name == ".ix.hopgate-part":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(IndexStoreError, match="Input/output error"):
+        ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint)
+    assert len(ColBERTIndex.open(tmp_path / "ix", checkpoint=checkpoint)) == 3
+
+
+def test_link_to_an_index_stays_a_link(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")  # leads nowhere yet
+    for count in (3, 2):
+        assert len(ColBERTIndex.build(passages(count), tmp_path / "link", checkpoint=checkpoint)) == count
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "manifest.json").is_file()
+    assert len(ColBERTIndex.open(tmp_path / "link", checkpoint=checkpoint)) == 2
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(IndexStoreError, match="loop"):
+        ColBERTIndex.build(passages(2), tmp_path / "loop", checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "reason"),
+    [
+        (None, "corpus must be"),
+        (5, "corpus must be"),
+        (b"c.jsonl", "corpus must be"),
+        ({"a": 1}, "corpus must be"),
+        ([None], r"corpus\[0\] is a NoneType"),
+        ([Passage("0", "", "x"), Passage(1, "", "a")], r"corpus\[1\]: `id` of a passage must be a string"),  # type: ignore
+        ([Passage("1", None, "a")], r"corpus\[0\]: `title` of a passage"),  # type: ignore
+        ([Passage("1", "", None)], r"corpus\[0\]: `text` of a passage"),  # type: ignore
+        ([Passage("1", "\ud800", "x")], "surrogate"),
+        ("~nosuchuser/c.jsonl", "no such home folder"),
+    ],
+)
+def test_unusable_corpus_leaves_nothing(tmp_path: Path, checkpoint: Path, corpus: Any, reason: str) -> None:
+    with pytest.raises((InputError, CorpusError), match=reason):
+        ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
+    assert {path.name for path in tmp_path.iterdir()} <= {".index.hopgate-lock"}
+
+
+def test_paths_that_cannot_be(tmp_path: Path, checkpoint: Path) -> None:
+    for path in ("~nosuchuser/index", "a\0b", "\ud800", None, 5):
+        bad: Any = path
+        for call in (
+            lambda bad=bad: ColBERTIndex.build(passages(2), bad, checkpoint=checkpoint),
+            lambda bad=bad: ColBERTIndex.build(passages(2), tmp_path / "index", checkpoint=bad),
+            lambda bad=bad: ColBERTIndex.open(bad),
+            lambda bad=bad: read_info(bad),
+        ):
+            with pytest.raises(InputError):
+                call()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_home_folder_is_filled_in(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_corpus(tmp_path / "c.jsonl", [passage.to_dict() for passage in passages(2)])
+    assert len(ColBERTIndex.build("~/c.jsonl", "~/index", checkpoint=checkpoint)) == 2
+    assert (tmp_path / "index" / "manifest.json").is_file()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that refuses files")
+def test_folder_that_refuses_files_is_not_a_held_lock(checkpoint: Path) -> None:
+    with pytest.raises(IndexStoreError, match="cannot write the index") as caught:
+        ColBERTIndex.build(passages(2), "/proc/x", checkpoint=checkpoint)
+    assert "another process" not in str(caught.value)
+
+
 def test_finished_index_is_not_built_again(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl", [passage.to_dict() for passage in passages(5)])
     ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)
@@ -114,7 +231,7 @@ def test_finished_index_is_not_built_again(tmp_path: Path, checkpoint: Path, mon
     assert len(ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=checkpoint)) == 5
     assert len(ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint, engine="exact")) == 5
     assert files(tmp_path / "index") == before
-    assert not (tmp_path / "index.part").exists()
+    assert not (tmp_path / ".index.hopgate-part").exists()
 
 
 def test_other_corpus_or_checkpoint_replaces(tmp_path: Path, checkpoint: Path) -> None:
@@ -159,7 +276,7 @@ def test_unfinished_chunks_of_something_else_are_dropped(
         patch.setattr(build, "_make_engine", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint)
-    assert (tmp_path / "index.part" / "vectors" / "00002.npy").exists()
+    assert (tmp_path / ".index.hopgate-part" / "vectors" / "00002.npy").exists()
     corpus = passages(9) if changed == "checkpoint" else [*passages(8), Passage("p8", "", "new")]
     used = make_checkpoint(tmp_path / "other", seed=1) if changed == "checkpoint" else checkpoint
     ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=used)
@@ -190,7 +307,7 @@ def test_killed_build_goes_on(tmp_path: Path, checkpoint: Path, monkeypatch: pyt
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "index").exists()
-    kept = len(list((tmp_path / "index.part" / "vectors").glob("?????.npy")))
+    kept = len(list((tmp_path / ".index.hopgate-part" / "vectors").glob("?????.npy")))
     assert 0 < kept < 40
     first = time.time_ns()
     ColBERTIndex.build(passages(160), tmp_path / "index", checkpoint=checkpoint)
@@ -253,6 +370,14 @@ def test_wrong_and_missing_checkpoint(built: Path, checkpoint: Path, tmp_path: P
         ({"passages": "6"}, "`passages` is '6'"),
         ({"engine": "other"}, "engine 'other'"),
         ({"passages": 7}, "do not fit the manifest"),
+        ({"vectors": 7}, "do not fit the manifest"),
+        ({"passages": 0}, "`passages` is 0 and must be at least 1"),
+        ({"chunks": 0}, "`chunks` is 0"),
+        ({"chunks": -1}, "`chunks` is -1"),
+        ({"chunks": 2}, "lacks 'vectors/00001.npy'"),
+        ({"dim": True}, "`dim` is True"),
+        ({"engine": "plaid"}, "lacks 'plaid/"),
+        ({"files": {}}, "lacks 'passages.jsonl'"),
         ({"new": 1}, "unknown field `new`"),
         ({"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}, "not inside the folder"),
         ({"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}}, "not inside the folder"),
@@ -266,7 +391,7 @@ def test_changed_manifest(built: Path, checkpoint: Path, changes: dict[str, Any]
         ColBERTIndex.open(built, checkpoint=checkpoint)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}', "[" * 100_000, "9" * 5_000, "null"])
 def test_broken_manifest(built: Path, checkpoint: Path, content: str) -> None:
     (built / "manifest.json").write_text(content)
     with pytest.raises(IndexStoreError, match=r"manifest\.json: "):
@@ -290,7 +415,65 @@ def test_damaged_file_is_named(built: Path, checkpoint: Path, tmp_path: Path, na
         content[-3] ^= 1
         path.write_bytes(bytes(content))
     with pytest.raises(IndexStoreError, match=path.name.split(".")[0]):
-        ColBERTIndex.open(built, checkpoint=checkpoint).verify()
+        ColBERTIndex.open(built, checkpoint=checkpoint)
+    assert len(ColBERTIndex.build(passages(6), built, checkpoint=checkpoint)) == 6
+    ColBERTIndex.open(built, checkpoint=checkpoint).verify()
+
+
+def with_checksums(folder: Path) -> None:
+    """Make the manifest agree with what the files are now."""
+    path = folder / "manifest.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "files": list_files(folder)}))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_vectors_that_are_not_numbers(built: Path, checkpoint: Path, value: float) -> None:
+    vectors = np.load(built / "vectors" / "00000.npy")
+    vectors[3] = value
+    np.save(built / "vectors" / "00000.npy", vectors)
+    with_checksums(built)
+    index = ColBERTIndex.open(built, checkpoint=checkpoint)
+    for call in (lambda: index.search("who"), lambda: index.rerank("who", passages(6))):
+        with pytest.raises(IndexStoreError, match="scores that are not numbers"):
+            call()
+
+
+@pytest.mark.parametrize("lengths", ["zero", "negative", "none", "table", "floats"])
+def test_lengths_that_cannot_be(built: Path, checkpoint: Path, lengths: str) -> None:
+    path = built / "vectors" / "00000.lengths.npy"
+    array = np.load(path)
+    if lengths in ("zero", "negative"):
+        array[1] += array[0] if lengths == "zero" else array[0] + 1
+        array[0] = 0 if lengths == "zero" else -1
+    else:
+        array = {"none": array[:0], "table": array[None], "floats": array.astype(np.float32)}[lengths]
+    np.save(path, array)
+    with_checksums(built)
+    with pytest.raises(IndexStoreError, match=r"00000\.lengths\.npy: does not hold the lengths"):
+        ColBERTIndex.open(built, checkpoint=checkpoint)
+
+
+def test_unchanged_large_files_are_not_read_again(
+    built: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOPGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(core_files, "_SMALL", 0)
+    monkeypatch.setattr(core_files, "_FRESH_NS", 0)
+    ColBERTIndex.open(built, checkpoint=checkpoint)
+    read: list[Path] = []
+    digest = core_files.sha256_file
+    monkeypatch.setattr(core_files, "sha256_file", lambda path: read.append(path) or digest(path))
+    ColBERTIndex.open(built, checkpoint=checkpoint)
+    assert read == []
+    path = built / "vectors" / "00000.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(IndexStoreError, match=r"00000\.npy: does not have the checksum"):
+        ColBERTIndex.open(built, checkpoint=checkpoint)
+    assert read == [path.resolve()]
 
 
 def test_missing_folder_and_unfinished_one(tmp_path: Path) -> None:

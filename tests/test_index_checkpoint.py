@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from test_index_support import make_checkpoint, needs_embedded, passages
 
 from hopgate.core import CheckpointError, WeightsError
-from hopgate.index import EMBEDDED, ColBERTIndex, Encoder, open_checkpoint
+from hopgate.index import EMBEDDED, ColBERTIndex, Encoder, embedded, open_checkpoint
 from hopgate.index.checkpoint import FILES
 
 
@@ -72,6 +73,77 @@ def test_broken_settings(folder: Path, content: str) -> None:
     (folder / "artifact.metadata").write_text(content, errors="surrogateescape")
     with pytest.raises(CheckpointError, match=r"artifact\.metadata: "):
         open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", "{", "[" * 100_000, '{"a":' * 100_000])
+@pytest.mark.parametrize("file", FILES[:4])
+def test_any_broken_file_is_a_typed_error(folder: Path, file: str, content: str) -> None:
+    if (file, content) == ("tokenizer_config.json", "{}"):
+        pytest.skip("has defaults for all that is read")
+    (folder / file).write_text(content)
+    with pytest.raises(CheckpointError) as caught:
+        Encoder(open_checkpoint(folder)).encode_query("who")
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_special_token_that_is_none(folder: Path) -> None:
+    edit(folder / "tokenizer_config.json", mask_token={"text": "x"})
+    with pytest.raises(CheckpointError, match="`mask_token` is not a token"):
+        Encoder(open_checkpoint(folder)).encode_query("who")
+
+
+def test_weights_that_are_not_numbers(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["linear.weight"][0] = float("nan")
+    save_file(tensors, folder / "model.safetensors")
+    encoder = Encoder(open_checkpoint(folder))
+    for call in (lambda: encoder.encode_query("who"), lambda: encoder.encode_passages(["who"])):
+        with pytest.raises(CheckpointError, match="not finite numbers"):
+            call()
+
+
+@pytest.fixture
+def assembled(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """The embedded checkpoint is made from a tiny one, in a cache of its own; returns where it was put together."""
+    made: list[Path] = []
+
+    def assemble(weights: Path, projection: bytes, target: Path) -> None:
+        made.append(target)
+        shutil.copytree(folder, target, dirs_exist_ok=True)
+
+    monkeypatch.setenv("HOPGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("hopgate.core.weights.resolve", lambda name: folder)
+    monkeypatch.setattr(embedded, "_assemble", assemble)
+    return made
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "truncated"])
+@pytest.mark.parametrize("file", [*FILES, embedded._CHECKSUMS])
+def test_damaged_embedded_checkpoint_is_put_together_again(assembled: list[Path], file: str, damage: str) -> None:
+    checkpoint = open_checkpoint(EMBEDDED)
+    assert open_checkpoint(EMBEDDED) == checkpoint and len(assembled) == 1
+    path = checkpoint.path / file
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        path.write_bytes(content[:-4] + bytes(byte ^ 1 for byte in content[-4:]))
+    assert open_checkpoint(EMBEDDED) == checkpoint and len(assembled) == 2
+    assert path.read_bytes() == content
+    assert [entry.name for entry in checkpoint.path.parent.iterdir()] == [checkpoint.path.name]
+
+
+def test_embedded_checkpoint_in_a_cache_that_cannot_be_written(
+    assembled: list[Path], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setenv("HOPGATE_CACHE", str(folder / "config.json"))
+    with pytest.raises(CheckpointError, match=r"cannot be written .*HOPGATE_CACHE"):
+        open_checkpoint(EMBEDDED)
 
 
 def test_settings_may_be_nested(folder: Path) -> None:

