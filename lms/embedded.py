@@ -249,6 +249,8 @@ def _load(path: Path, options: dict[str, Any]) -> Any:
     params.n_parallel = options["slots"]
     # Without it the context is divided among the slots.
     params.kv_unified = True
+    # A slot that rests would be emptied into a cache that requests for a given slot never look into.
+    params.cache_idle_slots = False
     params.cache_ram_mib = options["cache_mib"]
     threads = options["threads"] or _cores()
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 # What the least recently used text is worth, against the most recently used one.
 _STALE = 0.2
-# Filling a slot for the first time pays: the prefix that is read into it serves all later forks.
+# Reading a known prefix into a slot for the first time pays: it serves all later forks.
 _INVESTED = 0.1
 
 
@@ -49,11 +49,12 @@ class Slots:
     def _best(self, text: str) -> int:
         age = {slot: rank / max(1, len(self._order) - 1) for rank, slot in enumerate(self._order)}
 
+        shared = [len(os.path.commonprefix([text, held])) for held in self._texts]  # noqa: RUF071 - characters are meant
+
         def cost(slot: int) -> float:
             held = self._texts[slot]
             if not held:
-                return _INVESTED * len(text)
-            shared = len(os.path.commonprefix([text, held]))  # noqa: RUF071 - characters are meant
-            return len(text) - shared + max(_STALE, age[slot]) * (len(held) - shared)
+                return len(text) - max(shared) + _INVESTED * max(shared)
+            return len(text) - shared[slot] + max(_STALE, age[slot]) * (len(held) - shared[slot])
 
         return min(sorted(self._free), key=cost)
