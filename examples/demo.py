@@ -31,7 +31,10 @@ def main(index: Path, model: str) -> None:
         for question in sample_questions():
             if question.id in QUESTIONS:
                 console.rule(f"{question.id}, {question.world} world, {question.hops} hops")
-                show_prediction(solver(question=question.question), solver.tau, console)
+                console.print(f"Question: {question.question}", highlight=False)
+                with console.status("Answering..."):
+                    prediction = solver(question=question.question)
+                show_prediction(prediction, solver.tau, console)
                 console.print(f"Expected: {' or '.join(question.answers)}", highlight=False)
 
 
