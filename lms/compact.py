@@ -211,14 +211,15 @@ class CompactAdapter(dspy.Adapter):
         first = next(iter(signature.output_fields))
         found: dict[str, list[str]] = {}
         current: str | None = first
+        labelled = False
         for line in completion.strip().split("\n"):
             name, rest = _labelled(signature, line)
             if name is not None:
                 # The first occurrence counts, as in DSPy's own adapters.
                 current = name if name not in found or not "".join(found[name]).strip() else None
-                if name == first and not self._continues and not found.get("_labelled"):
+                if name == first and not self._continues and not labelled:
                     current = first  # What a chat model says before the label is no part of the value.
-                found.setdefault("_labelled", []).append(name)
+                labelled = True
                 if current:
                     found[current] = [rest.lstrip(" \t")]
             elif current is not None:

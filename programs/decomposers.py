@@ -69,15 +69,11 @@ class Iterative:
         inputs = {"question": trajectory.question, "trajectory": transcript(trajectory, words=words)}
         told = yield Ask("next_sub_question", "sub_question", inputs, demos)
         asked = _clean(told.text)
-        if asked is None:
+        # A small model that has nothing left to ask states what it knows.
+        if asked is None or not _asks(asked):
             if not trajectory.hops:
                 return Next(trajectory.question, trajectory, cost=told.cost)
             return Next(None, trajectory, "empty" if told.text is None else "finished", told.cost)
-        if not _asks(asked):
-            # A small model that has nothing left to ask states what it knows.
-            if not trajectory.hops:
-                return Next(trajectory.question, trajectory, cost=told.cost)
-            return Next(None, trajectory, "finished", told.cost)
         if repeats(asked, trajectory):
             return Next(None, trajectory, "repeated", told.cost)
         return Next(asked, trajectory, cost=told.cost)

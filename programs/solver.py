@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -159,47 +160,29 @@ class Solver(dspy.Module):
 
     # --- carrying requests out ----------------------------------------------------------------------------------------
 
-    def _call(self, ask: Ask) -> tuple[Any, dict[str, Any]]:
+    def _call(self, ask: Ask) -> _Call:
         predictor = getattr(self, ask.step)
         arguments: dict[str, Any] = dict(ask.inputs)
         if ask.demos:
             arguments["demos"] = [*ask.demos, *_predict(predictor).demos]
         if ask.confidence or "logprobs" in getattr(_lm_of(predictor), "supported_params", ()):
             arguments["config"] = {"logprobs": True}
-        return predictor, arguments
+        return _Call(predictor, arguments)
 
     def _ask(self, ask: Ask) -> Told:
-        predictor, arguments = self._call(ask)
-        meter, entries, start = Meter(), [], time.perf_counter()
-        prediction, note = None, None
-        with meter.active(), dspy.context(trace=entries):
-            try:
-                prediction = predictor(**arguments)
-            except AdapterParseError as error:
-                note = _unreadable(error)
-        return self._told(ask, predictor, prediction, note, meter, entries, start)
+        call = self._call(ask)
+        with call.recorded():
+            call.prediction = call.predictor(**call.arguments)
+        return self._told(ask, call)
 
     async def _aask(self, ask: Ask) -> Told:
-        predictor, arguments = self._call(ask)
-        meter, entries, start = Meter(), [], time.perf_counter()
-        prediction, note = None, None
-        with meter.active(), dspy.context(trace=entries):
-            try:
-                prediction = await predictor.acall(**arguments)
-            except AdapterParseError as error:
-                note = _unreadable(error)
-        return self._told(ask, predictor, prediction, note, meter, entries, start)
+        call = self._call(ask)
+        with call.recorded():
+            call.prediction = await call.predictor.acall(**call.arguments)
+        return self._told(ask, call)
 
-    def _told(
-        self,
-        ask: Ask,
-        predictor: Any,
-        prediction: Any,
-        note: str | None,
-        meter: Meter,
-        entries: list[Any],
-        start: float,
-    ) -> Told:
+    def _told(self, ask: Ask, call: _Call) -> Told:
+        predictor, prediction, note = call.predictor, call.prediction, call.note
         text, confidence = None, None
         if prediction is not None:
             text = str(getattr(prediction, ask.field) or "").strip() or None
@@ -214,8 +197,8 @@ class Solver(dspy.Module):
                 if ask.confidence and self._confidence_required():
                     raise
                 note = str(error)
-        cost = replace(meter.cost(), seconds=time.perf_counter() - start)
-        told = Told(text, confidence, note, cost, entries)
+        cost = replace(call.meter.cost(), seconds=time.perf_counter() - call.start)
+        told = Told(text, confidence, note, cost, call.entries)
         if not ask.tentative:
             accept(told)
         return told
@@ -242,6 +225,28 @@ class Solver(dspy.Module):
             if reranked is not None:
                 passages = _fuse(passages, reranked) if find.fused else reranked
         return Found(passages[: find.k], Cost(retrievals=1, seconds=time.perf_counter() - start))
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a predictor while it is carried out: what it takes, what comes of it, and what it cost."""
+
+    predictor: Any
+    arguments: dict[str, Any]
+    prediction: Any = None
+    note: str | None = None
+    meter: Meter = field(default_factory=Meter)
+    entries: list[Any] = field(default_factory=list)
+    start: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Meter the call, keep its trace apart, and note a completion that cannot be read."""
+        with self.meter.active(), dspy.context(trace=self.entries):
+            try:
+                yield
+            except AdapterParseError as error:
+                self.note = _unreadable(error)
 
 
 def accept(told: Told) -> None:
