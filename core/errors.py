@@ -32,6 +32,18 @@ class RetrievalError(HopgateError):
     """A retriever raised, or returned something that is not a list of passages."""
 
 
+class RemoteIndexError(RetrievalError):
+    """An index server cannot be reached, does not answer in time, refuses a request or answers with nonsense.
+
+    Attributes:
+        status: The HTTP status of the answer; ``None`` if there was none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class WeightsError(HopgateError):
     """Weights are not there, could not be fetched, or do not have the expected checksum."""
 

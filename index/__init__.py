@@ -9,12 +9,15 @@ from .checkpoint import EMBEDDED, Checkpoint, open_checkpoint
 from .colbert_index import ColBERTIndex, read_info
 from .corpus import corpus_fingerprint, read_corpus
 from .encoder import Encoder
+from .interface import Filter, PassageIndex
 
 __all__ = [
     "EMBEDDED",
     "Checkpoint",
     "ColBERTIndex",
     "Encoder",
+    "Filter",
+    "PassageIndex",
     "corpus_fingerprint",
     "open_checkpoint",
     "read_corpus",

@@ -11,14 +11,11 @@ import numpy as np
 from ..core import IndexStoreError, InputError, Passage, user_path
 from .build import OnProgress, build_index
 from .checkpoint import EMBEDDED, open_checkpoint
-from .corpus import is_broken, passage_fault
 from .encoder import Encoder
 from .exact import ExactEngine, best, maxsim
+from .interface import Filter, PassageIndex, check_k, check_passages, check_queries, check_query, checked_ids
 from .manifest import Manifest, read_manifest, verify_files
 from .store import DTYPE, IndexStore
-
-LONGEST_QUERY_TEXT = 10_000
-"""Characters of a query; more is refused, since it cannot be a question."""
 
 
 class Engine(Protocol):
@@ -29,7 +26,7 @@ class Engine(Protocol):
         ...
 
 
-class ColBERTIndex:
+class ColBERTIndex(PassageIndex):
     """A ColBERT index on disk: search and rerank passages by MaxSim over token vectors.
 
     Made by :meth:`build` or :meth:`open`. Nothing about it changes once it is open, so threads may share it; copies
@@ -41,12 +38,10 @@ class ColBERTIndex:
     """
 
     def __init__(self, store: IndexStore, encoder: Encoder) -> None:
+        super().__init__()
         self._store = store
         self._encoder = encoder
         self._engine = _engine(store)
-        # What dspy.Tool reads from a callable object; the class keeps its own.
-        self.__name__ = "search_passages"
-        self.__doc__ = "Search for passages that help to answer a question; returns the texts of the best ones."
 
     @classmethod
     def build(
@@ -120,26 +115,18 @@ class ColBERTIndex:
             )
         return cls(IndexStore(folder, manifest), Encoder(found))
 
-    def search(self, query: str, k: int = 3) -> list[Passage]:
-        """Search for the passages that fit a query best.
-
-        Args:
-            query: A question or keywords, at most 10,000 characters, of which the encoder reads the first 128 tokens.
-            k: How many passages, at least 1; all if there are fewer.
-
-        Returns:
-            Passages with their MaxSim scores, best first; of equal scores the earlier one in the corpus first.
-
-        Raises:
-            InputError: The query is empty, too long or not text, or k is not a positive integer.
-            IndexStoreError: A score is not a finite number, since the vectors are damaged.
-            CheckpointError: The checkpoint's files do not fit together.
-        """
-        _check_query(query)
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-        found = self._engine.search(self._encoder.encode_query(query), int(k))
-        return [self._store.passages[position].with_score(score) for position, score in found]
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 3,
+        *,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[list[Passage]]:
+        """See :meth:`PassageIndex.search_many`."""
+        check_queries(queries)
+        check_k(k)
+        found = [self._engine.search(self._encoder.encode_query(query), int(k)) for query in queries]
+        return [[self._store.passages[position].with_score(score) for position, score in one] for one in found]
 
     def rerank(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
         """Order passages by full-precision MaxSim with a query.
@@ -157,15 +144,8 @@ class ColBERTIndex:
             IndexStoreError: A score is not a finite number, since the vectors are damaged.
             CheckpointError: The checkpoint's files do not fit together.
         """
-        _check_query(query)
-        if isinstance(passages, str | bytes) or not isinstance(passages, Sequence):
-            raise InputError(f"passages must be a list of hopgate.core.Passage, got a {type(passages).__name__}")
-        for number, passage in enumerate(passages):
-            if not isinstance(passage, Passage):
-                raise InputError(f"passages[{number}] is a {type(passage).__name__}; give hopgate.core.Passage objects")
-            fault = passage_fault(passage)
-            if fault is not None:
-                raise InputError(f"passages[{number}]: {fault}")
+        check_query(query)
+        check_passages(passages)
         if not passages:
             return []
         scores = maxsim(self._encoder.encode_query(query), self._vectors_of(passages))
@@ -177,11 +157,9 @@ class ColBERTIndex:
         Raises:
             InputError: There is no passage with one of the ids, or they are not a list of strings.
         """
-        if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise InputError(f"ids must be a list of strings, got {ids!r}"[:200])
         found: list[Passage] = []
-        for identifier in ids:
-            position = self._store.passages.position(identifier) if isinstance(identifier, str) else None
+        for identifier in checked_ids(ids):
+            position = self._store.passages.position(identifier)
             if position is None:
                 raise InputError(f"no passage with id {identifier!r} in {self._store.folder}")
             found.append(self._store.passages[position])
@@ -202,14 +180,6 @@ class ColBERTIndex:
     def __len__(self) -> int:
         """Number of passages."""
         return len(self._store.passages)
-
-    def __call__(self, query: str) -> list[str]:
-        """The texts of the three best passages for a query, as ``title | text``.
-
-        Raises:
-            InputError: The query is empty or too long.
-        """
-        return [passage.long_text for passage in self.search(query)]
 
     def __repr__(self) -> str:
         manifest = self._store.manifest
@@ -282,14 +252,3 @@ def _engine(store: IndexStore) -> Engine:
     raise IndexStoreError(
         f"{store.folder}: manifest names the engine {store.manifest.engine!r}, which is unknown; build the index again"
     )
-
-
-def _check_query(query: str) -> None:
-    if not isinstance(query, str) or not query.strip():
-        raise InputError(f"a query must be a non-empty string, got {query!r}"[:200])
-    if is_broken(query):
-        raise InputError(f"the query holds half of a surrogate pair; replace the broken character: {query!r}"[:200])
-    if len(query) > LONGEST_QUERY_TEXT:
-        raise InputError(
-            f"the query has {len(query):,} characters and may have {LONGEST_QUERY_TEXT:,}; ask a shorter question"
-        )
