@@ -42,15 +42,55 @@ def index(context: click.Context) -> None:
     show_default=True,
     help="Bits per dimension that PLAID keeps.",
 )
-def build(corpus: str, folder: str, checkpoint: str | None, engine: str, nbits: str) -> None:
-    """Build an index of CORPUS, a JSON Lines file with id, title and text.
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv", "tsv", "parquet", "datasets"]),
+    help="Format of CORPUS; by default told by its name.",
+)
+@click.option("--split", metavar="NAME", help="Split of a dataset that has several.")
+@click.option("--id-field", metavar="NAME", help="Field that is the id, if it is not called id, _id, pid or docid.")
+@click.option("--title-field", metavar="NAME", help="Field that is the title, if it is not called title, page or name.")
+@click.option("--text-field", metavar="NAME", help="Field that is the text, if it is not called text or contents.")
+@click.option("--metadata", metavar="NAMES", help="Other fields to keep, with commas between; by default all.")
+@click.option("--passage-words", metavar="N", type=int, help="Split texts longer than N words at ends of sentences.")
+@click.option("--overlap-words", metavar="N", type=int, help="Words that split passages may share.  [default: N/5]")
+def build(
+    corpus: str,
+    folder: str,
+    checkpoint: str | None,
+    engine: str,
+    nbits: str,
+    form: str | None,
+    split: str | None,
+    id_field: str | None,
+    title_field: str | None,
+    text_field: str | None,
+    metadata: str | None,
+    passage_words: int | None,
+    overlap_words: int | None,
+) -> None:
+    """Build an index of CORPUS: a file, a folder or a dataset with an id, a title and a text in each record.
 
-    A build that was interrupted goes on where it stopped.
+    CORPUS is a JSON Lines, CSV, TSV or Parquet file, a ColBERT collection.tsv, a folder that Hugging Face datasets
+    saved, or OWNER/NAME of a dataset on the hub. Without ids, the records are numbered from 0. A build that was
+    interrupted goes on where it stopped.
     """
     from ..index import EMBEDDED, ColBERTIndex, read_corpus
 
+    named = {"id": id_field, "title": title_field, "text": text_field}
+    reading: dict[str, Any] = {
+        "format": form,
+        "split": split,
+        "fields": {role: name for role, name in named.items() if name is not None} or None,
+        "metadata": None if metadata is None else [name.strip() for name in metadata.split(",") if name.strip()],
+        "passage_words": passage_words,
+        "overlap_words": overlap_words,
+    }
     # The first passage shows whether there is a corpus at all, before an encoder is sought.
-    next(read_corpus(corpus))
+    next(read_corpus(corpus, **reading))
+    plain_path = all(option is None for option in reading.values())
+    passages = corpus if plain_path else read_corpus(corpus, **reading)
     start, encoded = time.perf_counter(), False
     with _progress() as report:
 
@@ -60,7 +100,12 @@ def build(corpus: str, folder: str, checkpoint: str | None, engine: str, nbits: 
             report(done, total)
 
         built = ColBERTIndex.build(
-            corpus, folder, checkpoint=checkpoint or EMBEDDED, engine=engine, nbits=int(nbits), on_progress=on_progress
+            passages,
+            folder,
+            checkpoint=checkpoint or EMBEDDED,
+            engine=engine,
+            nbits=int(nbits),
+            on_progress=on_progress,
         )
     info, seconds = built.info(), time.perf_counter() - start
     if not encoded:

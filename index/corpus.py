@@ -1,84 +1,161 @@
-"""Corpora: reading passages from a file, checking them, and a fingerprint that tells one corpus from another."""
+"""Corpora: reading passages from files and datasets, checking them, and a fingerprint of what was read."""
 
 from __future__ import annotations
 
 import hashlib
-import stat
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ujson
 
-from ..core import CorpusError, Passage, user_path
+from ..core import CorpusError, InputError, Passage, user_path
+from .faults import is_broken as is_broken
+from .faults import passage_fault
+from .readers import Located, read_csv, read_jsonl, read_tsv
+from .records import Layout
+from .splitting import check_lengths, split_passages
+from .tables import read_folder, read_hub, read_parquet
 
-_FORMAT = 'one JSON object a line: {"id": ..., "title": ..., "text": ...}'
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "datasets")
+
+_SUFFIXES = {
+    **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"},
+    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
+}
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.+-]+)?", re.ASCII)
 
 
-def read_corpus(path: str | Path) -> Iterator[Passage]:
-    """Read passages from a JSON Lines file, one at a time.
+def read_corpus(
+    source: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    split: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    metadata: Sequence[str] | None = None,
+    passage_words: int | None = None,
+    overlap_words: int | None = None,
+) -> Iterator[Passage]:
+    """Read passages from a file, a folder or the Hugging Face hub, one at a time.
 
-    A line is an object with ``id`` (a string or an integer; integers become strings), ``text`` and, optionally,
-    ``title``. Other fields are ignored, and so are blank lines. Texts are kept exactly as they are.
+    The formats:
+
+    - ``jsonl``: an object a line. Blank lines are skipped.
+    - ``csv``, ``tsv``: a row of column names, then rows; cells may be quoted with ``"``.
+    - ``tsv`` as ColBERT's ``collection.tsv``, known by a number at its beginning: no names, rows of number, text and
+      maybe title, nothing quoted.
+    - ``parquet``: a Parquet file.
+    - ``datasets``: a folder that ``save_to_disk`` of Hugging Face datasets made, or the name of a dataset on the hub,
+      ``OWNER/NAME`` or ``OWNER/NAME:CONFIGURATION``. Datasets on the hub are streamed; none of their code is run.
+
+    A record has its id in ``id``, ``_id``, ``pid``, ``docid`` or ``doc_id`` (a string or an integer; integers become
+    strings), its title in ``title``, ``page`` or ``name``, if it has one, and its text in ``text``, ``abstract``,
+    ``contents`` or ``sentences``, as a string, a list of sentences or a list of paragraphs that are lists of sentences.
+    If the first record has no id, none may have one, and their numbers from 0 are the ids. All other fields become
+    metadata, as JSON: dates become ISO 8601 strings, and NaN becomes ``None``. The fields of an object ``metadata``
+    are put among them. Texts are kept exactly as they are.
 
     Args:
-        path: The file, UTF-8.
+        source: The path of a file (UTF-8, and with the suffix ``.gz`` compressed, if it is text) or folder, or the
+            name of a dataset.
+        format: One of :data:`FORMATS`. By default told by the suffix; a file with an unknown one is read as ``jsonl``,
+            a folder as a dataset, and a name without a suffix that is no path is sought on the hub.
+        split: The split of a dataset with several.
+        fields: The source's names for ``id``, ``title`` and ``text``, where they are others than those above.
+        metadata: The fields to keep as metadata; by default all.
+        passage_words: Words from which on a text is split, see :func:`~hopgate.index.splitting.split_passages`.
+        overlap_words: Words that split passages may share; by default a fifth of ``passage_words``.
 
-    Yields:
-        The passages, in the order of the file.
+    Returns:
+        An iterator over the passages, in the order of the source. What is wrong with the source shows while it is
+        read. The ids of all passages are kept in memory until the end, to find those that occur twice, and nothing
+        else is.
 
     Raises:
-        InputError: The path starts with the home folder of an unknown user, or is no path at all.
-        CorpusError: The file is missing, empty or not readable; or a line is not UTF-8, not a JSON object, has no id
-            or no text, or repeats an id. The message starts with ``file:line:``.
+        InputError: An argument has no possible value, or the path starts with the home folder of an unknown user.
+        CorpusError: The source is missing, empty or not readable; or a record has no text, an id of the wrong type or
+            one that occurs twice, or cannot be read. The message starts with ``file:line:`` or ``file: row N:``, with
+            rows counted from 0.
     """
-    path = user_path(path)
+    if format is not None and format not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r:.80}")
+    if split is not None and (not isinstance(split, str) or not split):
+        raise InputError(f"split must be the name of a split, got {split!r:.80}")
+    layout = Layout.of(fields, metadata)
+    if passage_words is None:
+        if overlap_words is not None:
+            raise InputError("overlap_words needs passage_words, the words that a passage may have")
+        return _read(source, format, split, layout)
+    overlap = 0 if overlap_words is None else overlap_words
+    check_lengths(passage_words, overlap)
+    overlap = passage_words // 5 if overlap_words is None else overlap_words
+    return _read(source, format, split, layout, (passage_words, overlap))
+
+
+def _read(
+    source: str | Path, form: str | None, split: str | None, layout: Layout, lengths: tuple[int, int] | None = None
+) -> Iterator[Passage]:
+    # A generator, so that the source is looked at only when it is read.
+    located = _located(source, form, split, layout)
+    empty = f"{source}: holds no passages; give a source with at least one record"
+    if lengths is not None:
+        located = _split(_checked(located, empty=empty), *lengths)
+    yield from checked_passages(located, empty=empty)
+
+
+def _split(located: Located, words: int, overlap: int) -> Located:
+    for where, passage in located:
+        try:
+            for part in split_passages([passage], words=words, overlap=overlap):
+                yield where, part
+        except CorpusError as error:
+            raise CorpusError(f"{where}: {error}") from error
+
+
+def _located(source: str | Path, form: str | None, split: str | None, layout: Layout) -> Located:
+    path = user_path(source)
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise CorpusError(f"{path}: is {kind}; give a JSON Lines file, {_FORMAT}")
-        file = path.open("rb")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise CorpusError(f"{path}: no such corpus file; give a JSON Lines file, {_FORMAT}") from error
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
-    with file:
-        yield from checked_passages(_records(path, file), empty=f"{path}: holds no passages; expected {_FORMAT}")
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError:  # a name that is too long
+        is_folder = exists = False
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    known = _SUFFIXES.get(suffixes[-1]) if suffixes else None
+    if form is None:
+        form = known or "jsonl"
+        if is_folder or (not exists and known is None and _may_be_on_hub(source)):
+            form = "datasets"
+    if form == "datasets":
+        if exists and not is_folder:
+            raise CorpusError(f"{path}: is a file; give a folder made by `save_to_disk`, or another format")
+        return read_folder(path, layout, split) if is_folder else read_hub(str(source), layout, split)
+    if split is not None:
+        raise InputError(f"split is for datasets, and {source} is read as {form}; leave it out")
+    match form:
+        case "csv":
+            return read_csv(path, layout)
+        case "tsv":
+            return read_tsv(path, layout)
+        case "parquet":
+            return read_parquet(path, layout)
+        case _:
+            return read_jsonl(path, layout)
 
 
-def _records(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[str, Passage]]:
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        try:
-            # A byte order mark, which some editors write, is not part of the first record.
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"{where}: not UTF-8 at byte {error.start}; convert the file to UTF-8") from error
-        if not text:
-            continue
-        try:
-            record = ujson.loads(text)
-        except ValueError as error:
-            raise CorpusError(f"{where}: not JSON ({error}); expected {_FORMAT}") from error
-        yield where, _passage(where, record)
-
-
-def _passage(where: str, record: Any) -> Passage:
-    if not isinstance(record, dict):
-        raise CorpusError(f"{where}: a {type(record).__name__}, not an object; expected {_FORMAT}")
-    identifier, title, text = record.get("id"), record.get("title"), record.get("text")
-    if isinstance(identifier, bool) or not isinstance(identifier, str | int) or identifier == "":
-        raise CorpusError(f"{where}: `id` must be a non-empty string or an integer, got {identifier!r}; add one")
-    if title is not None and not isinstance(title, str):
-        raise CorpusError(f"{where}: `title` must be a string, got {type(title).__name__}; correct or remove it")
-    if text is not None and not isinstance(text, str):
-        raise CorpusError(f"{where}: `text` must be a string, got {type(text).__name__}; correct it")
-    return Passage(str(identifier), title or "", text or "")
+def _may_be_on_hub(source: str | Path) -> bool:
+    """Whether what is no path is rather the name of a dataset than a path with a mistake."""
+    if not isinstance(source, str) or not _HUB_NAME.fullmatch(source):
+        return False
+    owner, slash, _ = source.partition("/")
+    return not Path(owner).exists() if slash else "." not in source
 
 
 def checked_passages(located: Iterable[tuple[str, Passage]], *, empty: str) -> Iterator[Passage]:
     """Pass passages on, refusing those that no index can hold.
+
+    The ids, not the texts, of all passages are kept in memory until the end.
 
     Args:
         located: Pairs of where a passage comes from (for messages) and the passage.
@@ -86,8 +163,12 @@ def checked_passages(located: Iterable[tuple[str, Passage]], *, empty: str) -> I
 
     Raises:
         CorpusError: A field is not a string, a text is empty, an id occurs twice, a string cannot be written as UTF-8,
-            or there are no passages.
+            metadata is not a JSON object of a sensible size, or there are no passages.
     """
+    return (passage for _, passage in _checked(located, empty=empty))
+
+
+def _checked(located: Iterable[tuple[str, Passage]], *, empty: str) -> Located:
     seen: set[str] = set()
     for where, passage in located:
         fault = passage_fault(passage)
@@ -98,34 +179,19 @@ def checked_passages(located: Iterable[tuple[str, Passage]], *, empty: str) -> I
         if passage.id in seen:
             raise CorpusError(f"{where}: id {passage.id!r} occurs a second time; ids must be unique")
         seen.add(passage.id)
-        yield passage
+        yield where, passage
     if not seen:
         raise CorpusError(empty)
 
 
-def passage_fault(passage: Passage) -> str | None:
-    """What makes a passage unusable, in words: a field that is not a string or not text; ``None`` if nothing does."""
-    for field in ("id", "title", "text"):
-        value = getattr(passage, field)
-        if not isinstance(value, str):
-            return f"`{field}` of a passage must be a string, got a {type(value).__name__}; correct it"
-        if is_broken(value):
-            return f"half of a surrogate pair in passage {passage.id!r}; replace the broken character"
-    return None
-
-
-def is_broken(text: str) -> bool:
-    """Whether a string holds half of a surrogate pair, which no encoding of text can express."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def passage_line(passage: Passage) -> str:
-    """The normal form of a passage: a JSON object with ``id``, ``title`` and ``text`` on one line, without line end."""
-    record = {"id": passage.id, "title": passage.title, "text": passage.text}
+    """The normal form of a passage: a JSON object on one line, without line end.
+
+    Its fields are ``id``, ``title``, ``text`` and, if there is any, ``metadata``.
+    """
+    record: dict[str, Any] = {"id": passage.id, "title": passage.title, "text": passage.text}
+    if passage.metadata:
+        record["metadata"] = dict(passage.metadata)
     return ujson.dumps(record, ensure_ascii=False, escape_forward_slashes=False)
 
 
