@@ -1,6 +1,6 @@
 """Make ``index/minilm_projection.safetensors``: the linear layer of the embedded ColBERT checkpoint.
 
-The layer is the uncentred principal component analysis of MiniLM's token vectors, 384 -> 128: the eigenvectors of their
+The layer is the uncentred principal component analysis of MiniLM's token vectors, 384 -> 256: the eigenvectors of their
 second-moment matrix with the largest eigenvalues. Cosine similarities of projected vectors are then as near to those
 of the full vectors as a linear map of that rank can bring them. No labels are used and nothing is trained.
 
@@ -15,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-DIM = 128
+DIM = 256
 BATCH = 32
 LONGEST = 220
 

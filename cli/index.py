@@ -1,4 +1,4 @@
-"""``hopgate index``: build an index, search it, say what it is."""
+"""``hopgate index``: build an index, search it, change it, serve it, say what it is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .corpus_options import corpus_of, corpus_options
+from .serve import serve
 from .terminal import beginning, make_console, note, plain, size, text_argument, write_json
 
 if TYPE_CHECKING:
@@ -16,10 +18,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+_checkpoint = click.option(
+    "--checkpoint", metavar="DIR", help="The index's checkpoint, if it was made with a local folder."
+)
+
+
 @click.group(invoke_without_command=True)
 @click.pass_context
 def index(context: click.Context) -> None:
-    """Build and search ColBERT indexes."""
+    """Build, search, change and serve ColBERT indexes."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -42,33 +49,26 @@ def index(context: click.Context) -> None:
     show_default=True,
     help="Bits per dimension that PLAID keeps.",
 )
+@click.option("--hybrid/--no-hybrid", default=True, show_default=True, help="Fuse searches with BM25.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["jsonl", "csv", "tsv", "parquet", "datasets"]),
-    help="Format of CORPUS; by default told by its name.",
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+    default="auto",
+    show_default=True,
+    help="What passages are encoded in; auto: bf16 where the processor gains from it.",
 )
-@click.option("--split", metavar="NAME", help="Split of a dataset that has several.")
-@click.option("--id-field", metavar="NAME", help="Field that is the id, if it is not called id, _id, pid or docid.")
-@click.option("--title-field", metavar="NAME", help="Field that is the title, if it is not called title, page or name.")
-@click.option("--text-field", metavar="NAME", help="Field that is the text, if it is not called text or contents.")
-@click.option("--metadata", metavar="NAMES", help="Other fields to keep, with commas between; by default all.")
-@click.option("--passage-words", metavar="N", type=int, help="Split texts longer than N words at ends of sentences.")
-@click.option("--overlap-words", metavar="N", type=int, help="Words that split passages may share.  [default: N/5]")
+@click.option("--threads", metavar="N", type=click.IntRange(min=1), help="Threads for encoding; by default all cores.")
+@corpus_options
 def build(
     corpus: str,
     folder: str,
     checkpoint: str | None,
     engine: str,
     nbits: str,
-    form: str | None,
-    split: str | None,
-    id_field: str | None,
-    title_field: str | None,
-    text_field: str | None,
-    metadata: str | None,
-    passage_words: int | None,
-    overlap_words: int | None,
+    hybrid: bool,
+    precision: str,
+    threads: int | None,
+    reading: dict[str, Any],
 ) -> None:
     """Build an index of CORPUS: a file, a folder or a dataset with an id, a title and a text in each record.
 
@@ -76,21 +76,9 @@ def build(
     saved, or OWNER/NAME of a dataset on the hub. Without ids, the records are numbered from 0. A build that was
     interrupted goes on where it stopped.
     """
-    from ..index import EMBEDDED, ColBERTIndex, read_corpus
+    from ..index import EMBEDDED, BuildEstimate, ColBERTIndex
 
-    named = {"id": id_field, "title": title_field, "text": text_field}
-    reading: dict[str, Any] = {
-        "format": form,
-        "split": split,
-        "fields": {role: name for role, name in named.items() if name is not None} or None,
-        "metadata": None if metadata is None else [name.strip() for name in metadata.split(",") if name.strip()],
-        "passage_words": passage_words,
-        "overlap_words": overlap_words,
-    }
-    # The first passage shows whether there is a corpus at all, before an encoder is sought.
-    next(read_corpus(corpus, **reading))
-    plain_path = all(option is None for option in reading.values())
-    passages = corpus if plain_path else read_corpus(corpus, **reading)
+    passages = corpus_of(corpus, reading)
     start, encoded = time.perf_counter(), False
     with _progress() as report:
 
@@ -99,13 +87,21 @@ def build(
             encoded = True
             report(done, total)
 
+        def on_estimate(estimate: BuildEstimate) -> None:
+            duration = "" if estimate.seconds is None else f", encoding for about {_duration(estimate.seconds)}"
+            note(f"{estimate.passages:,} passages: about {size(estimate.bytes)} on the disk{duration}.")
+
         built = ColBERTIndex.build(
             passages,
             folder,
             checkpoint=checkpoint or EMBEDDED,
             engine=engine,
             nbits=int(nbits),
+            hybrid=hybrid,
+            precision=precision,
+            threads=threads,
             on_progress=on_progress,
+            on_estimate=on_estimate,
         )
     info, seconds = built.info(), time.perf_counter() - start
     if not encoded:
@@ -121,7 +117,7 @@ def build(
 @click.argument("folder", metavar="DIR")
 @click.argument("query")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="Number of passages.")
-@click.option("--checkpoint", metavar="DIR", help="The index's checkpoint, if it was made with a local folder.")
+@_checkpoint
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object: query, passages.")
 def search(folder: str, query: str, k: int, checkpoint: str | None, as_json: bool) -> None:
     """Show the best passages of the index DIR for QUERY (- reads it from standard input)."""
@@ -145,12 +141,11 @@ def search(folder: str, query: str, k: int, checkpoint: str | None, as_json: boo
 @index.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
-@click.option("--verify", is_flag=True, help="Read all files and compare them with their checksums.")
-def info(folder: str, as_json: bool, verify: bool) -> None:
+def info(folder: str, as_json: bool) -> None:
     """Say what the index DIR holds and was made with."""
     from ..index import read_info
 
-    record = read_info(folder, verify=verify)
+    record = read_info(folder)
     if as_json:
         write_json(record)
         return
@@ -162,7 +157,72 @@ def info(folder: str, as_json: bool, verify: bool) -> None:
     make_console().print(table)
 
 
+@index.command()
+@click.argument("folder", metavar="DIR")
+def verify(folder: str) -> None:
+    """Read all files of the index DIR and compare them with their checksums."""
+    from ..index import read_info
+
+    record = read_info(folder, verify=True)
+    note(f"{folder} is whole: {record['passages']:,} passages, {size(record['bytes'])}.")
+
+
+@index.command()
+@click.argument("folder", metavar="DIR")
+@click.argument("corpus")
+@_checkpoint
+@corpus_options
+def add(folder: str, corpus: str, checkpoint: str | None, reading: dict[str, Any]) -> None:
+    """Add the passages of CORPUS to the index DIR; adding that was interrupted goes on where it stopped."""
+    from ..index import ColBERTIndex
+
+    passages = corpus_of(corpus, reading)
+    opened = ColBERTIndex.open(folder, checkpoint=checkpoint)
+    before = len(opened)
+    with _progress() as report:
+        opened.add(passages, on_progress=report)
+    note(f"Added {len(opened) - before:,} passages to {folder}, which holds {len(opened):,} now.")
+
+
+@index.command()
+@click.argument("folder", metavar="DIR")
+@click.argument("ids", nargs=-1, required=True)
+@_checkpoint
+def delete(folder: str, ids: tuple[str, ...], checkpoint: str | None) -> None:
+    """Delete the passages with these IDS from the index DIR."""
+    from ..index import ColBERTIndex
+
+    opened = ColBERTIndex.open(folder, checkpoint=checkpoint)
+    before = len(opened)
+    opened.delete(ids)
+    note(f"Deleted {before - len(opened):,} passages from {folder}, which holds {len(opened):,} now.")
+
+
+@index.command()
+@click.argument("folder", metavar="DIR")
+@_checkpoint
+def compact(folder: str, checkpoint: str | None) -> None:
+    """Rewrite the index DIR in one piece, without what was deleted."""
+    from ..index import ColBERTIndex, read_info
+
+    before = read_info(folder)["bytes"]
+    with _progress("Copying") as report:
+        ColBERTIndex.open(folder, checkpoint=checkpoint).compact(on_progress=report)
+    note(f"{folder} is in one piece: {size(read_info(folder)['bytes'])}, before {size(before)}.")
+
+
+index.add_command(serve)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
 def _shown(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value):,}"
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     if name == "bytes":
@@ -173,7 +233,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr; gives the function that moves it, and at its first call shows it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -189,7 +249,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     console = make_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
     bar = Progress(*columns, console=console)
-    task = bar.add_task("Encoding", total=None)
+    task = bar.add_task(action, total=None)
     waiting = console.status("Reading the corpus and loading the encoder...")
     waiting.start()
 

@@ -3,6 +3,10 @@
 The layout is the one of ColBERT (Khattab & Zaharia 2020, https://arxiv.org/abs/2004.12832) and ColBERTv2 (Santhanam et
 al. 2022, https://arxiv.org/abs/2112.01488) as colbert-ai saves it: a transformer, a linear layer to ``dim`` dimensions,
 and ``artifact.metadata`` with lengths and marker tokens.
+
+A checkpoint may hold ``query_weights.safetensors`` too, which colbert-ai does not know: a weight for each token of the
+vocabulary. A trained ColBERT makes the vectors of words that say little alike; one that was not trained for late
+interaction counts "the" as much as a name, unless the token's term in the sum of MaxSim is weighted.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ EMBEDDED = "embedded/minilm-colbert"
 
 FILES = ("config.json", "artifact.metadata", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 """What a checkpoint folder must hold."""
+
+QUERY_WEIGHTS = "query_weights.safetensors"
+"""What it may hold beside: ``weight``, float32 (vocabulary,), by which a query's token vectors are multiplied."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_PATTERNS = ["*.safetensors", "*.json", "*.txt", "artifact.metadata"]
@@ -176,7 +183,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _fingerprint(folder: Path, settings: Settings) -> str:
     digest = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
-    for file in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", QUERY_WEIGHTS):
+        if file == QUERY_WEIGHTS and not (folder / file).is_file():
+            continue
         try:
             status = (folder / file).stat()
             digest.update(_cached_sha256(folder / file, status.st_size, status.st_mtime_ns).encode())

@@ -1,47 +1,42 @@
-"""The index as users see it: build, open, search, rerank."""
+"""The index as users see it: build, open, search, rerank, update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..core import IndexStoreError, InputError, Passage, user_path
-from .build import OnProgress, build_index
+from .build import Request, build_index
 from .checkpoint import EMBEDDED, open_checkpoint
+from .chunks import OnProgress
 from .encoder import Encoder
-from .exact import ExactEngine, best, maxsim
+from .estimate import OnEstimate
+from .exact import maxsim
 from .interface import Filter, PassageIndex, check_k, check_passages, check_queries, check_query, checked_ids
 from .manifest import Manifest, read_manifest, verify_files
-from .store import DTYPE, IndexStore
-
-
-class Engine(Protocol):
-    """What finds passages for an encoded query."""
-
-    def search(self, query: np.ndarray, k: int) -> list[tuple[int, float]]:
-        """Positions and MaxSim scores of the k best passages, best first, for float32 vectors (tokens, dim)."""
-        ...
+from .updates import add_passages, compact_index, delete_passages
+from .view import View, open_view
 
 
 class ColBERTIndex(PassageIndex):
     """A ColBERT index on disk: search and rerank passages by MaxSim over token vectors.
 
-    Made by :meth:`build` or :meth:`open`. Nothing about it changes once it is open, so threads may share it; copies
-    (``copy``, ``deepcopy``) are the index itself, and a pickle holds where to open it again. As a callable it is a tool
-    for ``dspy.ReAct`` that returns texts.
+    Made by :meth:`build` or :meth:`open`. Threads may share it, also while :meth:`add`, :meth:`delete` or
+    :meth:`compact` run: each search sees the passages of one moment. Copies (``copy``, ``deepcopy``) are the index
+    itself, and a pickle holds where to open it again. As a callable it is a tool for ``dspy.ReAct`` that returns texts.
 
     Late interaction and MaxSim: Khattab & Zaharia 2020, https://arxiv.org/abs/2004.12832. Compressed search: Santhanam
     et al. 2022, ColBERTv2, https://arxiv.org/abs/2112.01488, and PLAID, https://arxiv.org/abs/2205.09707.
     """
 
-    def __init__(self, store: IndexStore, encoder: Encoder) -> None:
+    def __init__(self, view: View, encoder: Encoder, hybrid: bool | None) -> None:
         super().__init__()
-        self._store = store
+        self._view = view
         self._encoder = encoder
-        self._engine = _engine(store)
+        self._hybrid = hybrid
 
     @classmethod
     def build(
@@ -52,7 +47,11 @@ class ColBERTIndex(PassageIndex):
         checkpoint: str | Path = EMBEDDED,
         engine: str = "auto",
         nbits: int = 2,
+        hybrid: bool = True,
+        precision: str = "auto",
+        threads: int | None = None,
         on_progress: OnProgress | None = None,
+        on_estimate: OnEstimate | None = None,
     ) -> ColBERTIndex:
         """Build an index and open it.
 
@@ -60,21 +59,27 @@ class ColBERTIndex(PassageIndex):
         with the same checkpoint, it is opened as it is. An index of something else in that place is replaced.
 
         Args:
-            corpus: A JSON Lines file (``id``, ``title``, ``text``), or passages.
+            corpus: A corpus file, saved dataset or dataset name, see :func:`~hopgate.index.read_corpus`, or passages.
             path: The folder to make.
             checkpoint: ``embedded/minilm-colbert``, a local ColBERT checkpoint folder, or a hub name such as
                 ``colbert-ir/colbertv2.0``.
             engine: ``exact`` (every passage is scored), ``plaid`` (compressed; needs a C++ compiler), or ``auto``: by
                 size.
             nbits: Bits per dimension that PLAID keeps of a residual: 1, 2, 4 or 8.
+            hybrid: Whether searches fuse late interaction with BM25 by reciprocal rank.
+            precision: What passages are encoded in, ``fp32``, ``bf16``, ``int8`` or ``auto``; see
+                :class:`~hopgate.index.Encoder`.
+            threads: Threads for encoding; by default torch's own number, but not more than there are cores to use.
             on_progress: Called with the number of passages encoded so far, and of all.
+            on_estimate: Called with what the build will take, before it begins to encode.
 
         Raises:
             InputError: An argument has no possible value.
             CorpusError: The corpus is missing, empty, or holds something that is not a passage.
             CheckpointError: The checkpoint is missing, incomplete or not safe to load.
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
-            IndexStoreError: The folder cannot be written, or holds something that is not an index.
+            IndexStoreError: The folder cannot be written or holds something that is not an index, or the disk is too
+                small.
             MissingDependencyError: PLAID was asked for and cannot run here.
             HopgateError: Another process is building the same index.
         """
@@ -83,22 +88,35 @@ class ColBERTIndex(PassageIndex):
             folder = user_path(path).resolve()
         except (OSError, RuntimeError) as error:
             raise IndexStoreError(f"{path}: is a link that leads nowhere; name another folder") from error
-        encoder = Encoder(open_checkpoint(checkpoint))
-        build_index(corpus, folder, encoder, engine=engine, nbits=nbits, on_progress=on_progress)
-        return cls(IndexStore(folder, read_manifest(folder)), encoder)
+        if not isinstance(hybrid, bool):
+            raise InputError(f"hybrid must be True or False, got {hybrid!r}")
+        encoder = Encoder(open_checkpoint(checkpoint), precision=precision, threads=threads)
+        build_index(corpus, Request(folder, encoder, engine, nbits, hybrid, on_progress, on_estimate))
+        return cls(open_view(folder, encoder, None), encoder, None)
 
     @classmethod
-    def open(cls, path: str | Path, *, checkpoint: str | Path | None = None) -> ColBERTIndex:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        checkpoint: str | Path | None = None,
+        hybrid: bool | None = None,
+        threads: int | None = None,
+    ) -> ColBERTIndex:
         """Open an index, whose files are compared with their checksums; large ones only if they were changed.
 
         Args:
             path: Its folder, which may have been moved.
             checkpoint: The checkpoint it was made with; needed only if that was a local folder.
+            hybrid: Whether searches fuse late interaction with BM25; by default if the index was built so.
+            threads: Threads for encoding; by default torch's own number, but not more than there are cores to use.
 
         Raises:
-            IndexStoreError: The folder is missing, incomplete or damaged, or was made with another checkpoint.
+            IndexStoreError: The folder is missing, incomplete or damaged, was made with another checkpoint, or has no
+                BM25 index and ``hybrid`` is true.
             CheckpointError: The checkpoint is missing, incomplete or not safe to load.
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
+            MissingDependencyError: The engine of the index cannot run here.
         """
         folder = user_path(path).absolute()
         manifest = read_manifest(folder)
@@ -113,7 +131,8 @@ class ColBERTIndex(PassageIndex):
                 f"{manifest.checkpoint_fingerprint[:12]}) than {found.name} ({found.fingerprint[:12]}); name the right "
                 "one as `checkpoint` or build the index again"
             )
-        return cls(IndexStore(folder, manifest), Encoder(found))
+        encoder = Encoder(found, precision=manifest.precision, threads=threads)
+        return cls(open_view(folder, encoder, hybrid), encoder, hybrid)
 
     def search_many(
         self,
@@ -122,52 +141,87 @@ class ColBERTIndex(PassageIndex):
         *,
         filter: Filter | None = None,  # noqa: A002
     ) -> list[list[Passage]]:
-        """See :meth:`PassageIndex.search_many`."""
+        """Search for several queries at once; see :meth:`PassageIndex.search`.
+
+        A score is MaxSim, the sum over the query's tokens of the largest similarity with a token of the passage; in a
+        hybrid index it is the fused reciprocal rank, from 0 to 1. Of a query the encoder reads the first 128 tokens.
+        """
         check_queries(queries)
         check_k(k)
-        found = [self._engine.search(self._encoder.encode_query(query), int(k)) for query in queries]
-        return [[self._store.passages[position].with_score(score) for position, score in one] for one in found]
+        return self._view.search(queries, int(k), filter)
 
     def rerank(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Order passages by full-precision MaxSim with a query.
+        """Order passages by full-precision MaxSim; see :meth:`PassageIndex.rerank`.
 
-        Args:
-            query: A question or keywords, at most 10,000 characters.
-            passages: A list of what to order. The vectors of passages of this index are taken from it; others are
-                encoded now.
-
-        Returns:
-            The same passages with their scores, best first; of equal scores in the order given.
-
-        Raises:
-            InputError: The query is empty, too long or not text, or the passages are not a list of usable passages.
-            IndexStoreError: A score is not a finite number, since the vectors are damaged.
-            CheckpointError: The checkpoint's files do not fit together.
+        The vectors of passages of this index are taken from it; others are encoded now.
         """
         check_query(query)
         check_passages(passages)
         if not passages:
             return []
-        scores = maxsim(self._encoder.encode_query(query), self._vectors_of(passages))
-        return [passages[position].with_score(score) for position, score in best(scores, len(passages))]
+        scores = maxsim(self._encoder.encode_query(query), self._view.vectors_of(passages))
+        return [passages[int(i)].with_score(float(scores[i])) for i in np.argsort(-scores, kind="stable")]
 
     def passages(self, ids: Iterable[str]) -> list[Passage]:
-        """The passages with these ids, in the order given, without scores.
-
-        Raises:
-            InputError: There is no passage with one of the ids, or they are not a list of strings.
-        """
+        """See :meth:`PassageIndex.passages`."""
+        store = self._view.store
         found: list[Passage] = []
         for identifier in checked_ids(ids):
-            position = self._store.passages.position(identifier)
+            position = store.position(identifier)
             if position is None:
-                raise InputError(f"no passage with id {identifier!r} in {self._store.folder}")
-            found.append(self._store.passages[position])
+                raise InputError(f"no passage with id {identifier!r} in {store.folder}")
+            found.append(store[position])
         return found
+
+    def add(self, passages: str | Path | Iterable[Passage], *, on_progress: OnProgress | None = None) -> None:
+        """Add passages, without a rebuild; this object finds them afterwards, and so does who opens the index then.
+
+        Adding that was interrupted goes on where it stopped if it is called again with the same passages. With PLAID,
+        what was added is searched exactly until :meth:`compact`. In a hybrid index BM25 is counted anew.
+
+        Args:
+            passages: A corpus, see :func:`~hopgate.index.read_corpus`, or passages.
+            on_progress: Called with the number of passages encoded so far, and of all to be added.
+
+        Raises:
+            InputError: It is neither a path nor passages.
+            CorpusError: It cannot be read, is empty, or holds an id that the index has.
+            IndexStoreError: The index cannot be read or written.
+            HopgateError: Another process is changing the index.
+        """
+        if not isinstance(passages, str | Path | Iterable):
+            raise InputError(f"passages must be a path or passages, got a {type(passages).__name__}")
+        add_passages(self._folder, passages, self._encoder, on_progress)
+        self._refresh()
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete passages; :meth:`compact` gives their space back.
+
+        Raises:
+            InputError: There is no passage with one of the ids, or none would be left.
+            IndexStoreError: The index cannot be read or written.
+            HopgateError: Another process is changing the index.
+        """
+        delete_passages(self._folder, checked_ids(ids), self._encoder)
+        self._refresh()
+
+    def compact(self, *, on_progress: OnProgress | None = None) -> None:
+        """Rewrite the index in one piece, without deleted passages; nothing is encoded again, PLAID is built anew.
+
+        Args:
+            on_progress: Called with the number of passages copied so far, and of all.
+
+        Raises:
+            IndexStoreError: The index cannot be read or written.
+            MissingDependencyError: The index needs PLAID, which cannot run here.
+            HopgateError: Another process is changing the index.
+        """
+        compact_index(self._folder, self._encoder, on_progress)
+        self._refresh()
 
     def info(self) -> dict[str, Any]:
         """What the index holds and was made with; see :func:`read_info`."""
-        return _info(self._store.folder, self._store.manifest)
+        return _info(self._folder, self._view.store.manifest)
 
     def verify(self) -> None:
         """Read all files in full and compare them with the manifest's checksums.
@@ -175,15 +229,16 @@ class ColBERTIndex(PassageIndex):
         Raises:
             IndexStoreError: A file is missing or is not the one that was built.
         """
-        verify_files(self._store.folder, self._store.manifest, again=True)
+        verify_files(self._folder, self._view.store.manifest, again=True)
 
     def __len__(self) -> int:
         """Number of passages."""
-        return len(self._store.passages)
+        return self._view.store.manifest.passages
 
     def __repr__(self) -> str:
-        manifest = self._store.manifest
-        return f"ColBERTIndex({str(self._store.folder)!r}, {manifest.passages:,} passages, {manifest.engine})"
+        manifest = self._view.store.manifest
+        kind = f"{manifest.engine}, hybrid" if self._view.hybrid else manifest.engine
+        return f"ColBERTIndex({str(self._folder)!r}, {manifest.passages:,} passages, {kind})"
 
     def __copy__(self) -> ColBERTIndex:
         return self
@@ -193,24 +248,15 @@ class ColBERTIndex(PassageIndex):
 
     def __reduce__(self) -> tuple[Any, ...]:
         checkpoint = self._encoder.checkpoint
-        return _reopen, (str(self._store.folder), str(checkpoint.path) if checkpoint.is_local else None)
+        return _reopen, (str(self._folder), str(checkpoint.path) if checkpoint.is_local else None, self._hybrid)
 
-    def _vectors_of(self, passages: Sequence[Passage]) -> list[np.ndarray]:
-        vectors: list[np.ndarray | None] = [self._stored(passage) for passage in passages]
-        foreign = [number for number, array in enumerate(vectors) if array is None]
-        if foreign:
-            encoded = self._encoder.encode_passages([passages[number].long_text for number in foreign])
-            for number, array in zip(foreign, encoded, strict=True):
-                # Rounded like the stored ones, so that equal passages get equal scores.
-                vectors[number] = array.astype(DTYPE)
-        return [array for array in vectors if array is not None]
+    @property
+    def _folder(self) -> Path:
+        return self._view.store.folder
 
-    def _stored(self, passage: Passage) -> np.ndarray | None:
-        position = self._store.passages.position(passage.id)
-        # The id alone is not enough: passages of another corpus may be numbered alike.
-        if position is None or self._store.passages[position] != passage.with_score(None):
-            return None
-        return self._store.vectors[position]
+    def _refresh(self) -> None:
+        # One assignment: a search that is under way keeps the view that it began with.
+        self._view = open_view(self._folder, self._encoder, self._hybrid)
 
 
 def read_info(path: str | Path, *, verify: bool = False) -> dict[str, Any]:
@@ -238,17 +284,5 @@ def _info(folder: Path, manifest: Manifest) -> dict[str, Any]:
     return {"path": str(folder), **fields, "bytes": manifest.size}
 
 
-def _reopen(path: str, checkpoint: str | None) -> ColBERTIndex:
-    return ColBERTIndex.open(path, checkpoint=checkpoint)
-
-
-def _engine(store: IndexStore) -> Engine:
-    if store.manifest.engine == "exact":
-        return ExactEngine(store.vectors)
-    if store.manifest.engine == "plaid":
-        from .plaid import PlaidEngine
-
-        return PlaidEngine(store.folder / "plaid", store.vectors)
-    raise IndexStoreError(
-        f"{store.folder}: manifest names the engine {store.manifest.engine!r}, which is unknown; build the index again"
-    )
+def _reopen(path: str, checkpoint: str | None, hybrid: bool | None) -> ColBERTIndex:
+    return ColBERTIndex.open(path, checkpoint=checkpoint, hybrid=hybrid)

@@ -1,8 +1,12 @@
 """The embedded checkpoint: all-MiniLM-L6-v2 with a linear layer on top, put together in the cache folder.
 
-The layer projects the 384 dimensions of MiniLM to 128. It is the uncentred principal component analysis of token
+The layer projects the 384 dimensions of MiniLM to 256. It is the uncentred principal component analysis of token
 vectors, made by ``benchmarks/make_projection.py``, and lies beside this module. The folder that comes out is an
-ordinary ColBERT checkpoint, which colbert-ai and PyLate open too.
+ordinary ColBERT checkpoint, which colbert-ai and PyLate open too, with weights for the tokens of queries beside it,
+which they ignore.
+
+The weights stand for how rare a word is. BERT's vocabulary is sorted by frequency, so by Zipf's law the token at rank r
+has a frequency near 1/r, and an inverse document frequency that grows like log r.
 """
 
 from __future__ import annotations
@@ -11,19 +15,24 @@ import hashlib
 import json
 import os
 import shutil
+import string
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..core import CheckpointError, cache_dir, sha256_file, sha256_of
-from .checkpoint import FILES
+from .checkpoint import FILES, QUERY_WEIGHTS
 
 _PROJECTION = "minilm_projection.safetensors"
 _CHECKSUMS = ".checked.json"
-_RECIPE = 1  # Raised whenever the files below change, so that an older folder in the cache is not taken.
+_RECIPE = 2  # Raised whenever the files below change, so that an older folder in the cache is not taken.
+
+_RARE, _USUAL_RANK, _PUNCTUATION = 100.0, 5000.0, 0.1
 
 _METADATA: dict[str, Any] = {
-    "dim": 128,
+    "dim": 256,
     "doc_maxlen": 220,
     # Longer than usual: a query of a later hop carries the chain so far. Mask tokens add nothing here, see below.
     "query_maxlen": 128,
@@ -100,6 +109,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _assemble(weights: Path, projection: bytes, folder: Path) -> None:
+    from safetensors.numpy import save_file as save_arrays
     from safetensors.torch import load, load_file, save_file
 
     base = load_file(weights / "model.safetensors")
@@ -125,10 +135,24 @@ def _assemble(weights: Path, projection: bytes, folder: Path) -> None:
         record.pop("name_or_path", None)
         _write(folder / name, record)
     shutil.copyfile(weights / "vocab.txt", folder / "vocab.txt")
+    save_arrays(
+        {"weight": _query_weights((weights / "vocab.txt").read_text(encoding="utf-8").splitlines())},
+        folder / QUERY_WEIGHTS,
+    )
     for file in folder.iterdir():
         file.chmod(0o644)  # safetensors makes files that only their owner can read.
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
+
+
+def _query_weights(vocabulary: list[str]) -> np.ndarray:
+    """Weights that grow with a token's rank, 1 at rank 5,000; little for punctuation."""
+    first = vocabulary.index("the")  # what comes before are special tokens and single characters
+    ranks = np.arange(len(vocabulary)) - first + 1
+    weights = np.ones(len(vocabulary), np.float32)
+    weights[first:] = np.log1p(ranks[first:] / _RARE) / np.log1p(_USUAL_RANK / _RARE)
+    weights[[number for number, token in enumerate(vocabulary) if token in string.punctuation]] = _PUNCTUATION
+    return weights
 
 
 def _read(path: Path) -> dict[str, Any]:

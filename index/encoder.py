@@ -6,18 +6,23 @@ that colbert-ai gives, without the C++ extension that colbert-ai compiles when i
 
 from __future__ import annotations
 
+import functools
 import string
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import CheckpointError
-from .checkpoint import Checkpoint, read_json
+from ..core import CheckpointError, InputError
+from .checkpoint import QUERY_WEIGHTS, Checkpoint, read_json
+from .threads import limited_threads
 
 if TYPE_CHECKING:
     import torch
+
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 LONGEST_QUERY = 128
 """Tokens of a query that are read even if the checkpoint pads to less: a chained query is longer than a question."""
@@ -28,13 +33,33 @@ class Encoder:
 
     Args:
         checkpoint: A checked checkpoint.
-        device: Torch device; by default the first GPU if there is one, and the processor otherwise. Torch's thread
-            settings are left as they are.
+        device: Torch device; by default the first GPU if there is one, and the processor otherwise.
+        precision: What passages are calculated in: ``fp32``, ``bf16``, ``int8`` (dynamic quantisation, processor
+            only), or ``auto``: bf16 on processors with matrix units for it, and fp32 on others. Queries are always
+            calculated in fp32.
+        threads: Threads that torch calculates with while a text is encoded; by default its own setting, but not more
+            than there are cores to use. The setting is put back afterwards.
+
+    Raises:
+        InputError: ``precision`` or ``threads`` has no possible value.
     """
 
-    def __init__(self, checkpoint: Checkpoint, *, device: str | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str | None = None,
+        precision: str = "auto",
+        threads: int | None = None,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise InputError(f"threads must be a whole number of at least 1, got {threads!r}")
         self.checkpoint = checkpoint
         self._device = device
+        self._wanted = precision
+        self._threads = threads
         self._model: _Model | None = None
         self._loading = threading.Lock()
 
@@ -42,6 +67,11 @@ class Encoder:
     def dim(self) -> int:
         """Dimensions of a vector."""
         return self.checkpoint.settings.dim
+
+    @property
+    def precision(self) -> str:
+        """What passages are calculated in: ``fp32``, ``bf16`` or ``int8``."""
+        return ("bf16" if has_bfloat16_units() else "fp32") if self._wanted == "auto" else self._wanted
 
     def encode_passages(
         self, texts: Sequence[str], *, batch_size: int = 32, on_batch: Callable[[int], None] | None = None
@@ -66,7 +96,8 @@ class Encoder:
         vectors: list[np.ndarray] = [np.empty((0, self.dim), np.float32)] * len(tokens)
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            encoded = model.passage_vectors([tokens[position] for position in batch])
+            with limited_threads(self._threads):
+                encoded = model.passage_vectors([tokens[position] for position in batch], self.precision)
             for position, array in zip(batch, encoded, strict=True):
                 vectors[position] = array
             if on_batch is not None:
@@ -80,13 +111,21 @@ class Encoder:
             text: The query; what is longer than ``query_maxlen`` or :data:`LONGEST_QUERY` tokens is cut.
 
         Returns:
-            A float32 array of shape (tokens, dim) whose rows have length 1. With a true mask token, short queries
-            are padded with it to ``query_maxlen`` (query augmentation, section 3.2 of the paper).
+            A float32 array of shape (tokens, dim) whose rows have length 1, or the weight of the token where the
+            checkpoint has weights (see :mod:`hopgate.index.checkpoint`). With a true mask token, short queries are
+            padded with it to ``query_maxlen`` (query augmentation, section 3.2 of the paper).
 
         Raises:
             CheckpointError: The checkpoint's files do not fit together.
         """
-        return self._loaded().query_vectors(text)
+        model = self._loaded()
+        with limited_threads(self._threads):
+            return model.query_vectors(text)
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of passages that get a vector, at most: punctuation is counted too."""
+        model = self._loaded()
+        return sum(len(model.passage_ids(text)) for text in texts)
 
     def _loaded(self) -> _Model:
         if self._model is None:
@@ -126,19 +165,22 @@ class _Model:
             skipped.update(number for symbol in string.punctuation for number in self._ids(symbol)[:1])
         self._skipped = np.array(sorted(skipped))
         self._bert, self._linear, positions = _weights(checkpoint, self._device)
+        self._query_weights = _query_weights(checkpoint, self._tokenizer.get_vocab_size())
+        self._quantised: torch.nn.Module | None = None
+        self._quantising = threading.Lock()
         self._doc_limit = min(self._settings.doc_maxlen, positions)
         self._query_limit = min(max(self._settings.query_maxlen, LONGEST_QUERY), positions)
 
     def passage_ids(self, text: str) -> list[int]:
         return [self._cls, self._doc_marker, *self._ids(text)[: self._doc_limit - 3], self._sep]
 
-    def passage_vectors(self, tokens: list[list[int]]) -> list[np.ndarray]:
+    def passage_vectors(self, tokens: list[list[int]], precision: str) -> list[np.ndarray]:
         ids = np.full((len(tokens), max(map(len, tokens))), self._pad, np.int64)
         attended = np.zeros_like(ids)
         for row, one in enumerate(tokens):
             ids[row, : len(one)] = one
             attended[row, : len(one)] = 1
-        vectors = self._vectors(ids, attended)
+        vectors = self._vectors(ids, attended, precision)
         kept = ~np.isin(ids, self._skipped)
         return [one[mask] for one, mask in zip(vectors, kept, strict=True)]
 
@@ -151,21 +193,37 @@ class _Model:
         if missing > 0 and self._mask != self._pad:
             ids = np.concatenate([ids, np.full(missing, self._mask)])
             attended = np.concatenate([attended, np.full(missing, int(self._settings.attend_to_mask_tokens))])
-        return self._vectors(ids[None], attended[None])[0][ids != self._pad]
+        kept = ids != self._pad
+        vectors = self._vectors(ids[None], attended[None], "fp32")[0][kept]
+        return vectors if self._query_weights is None else vectors * self._query_weights[ids[kept]][:, None]
 
-    def _vectors(self, ids: np.ndarray, attended: np.ndarray) -> np.ndarray:
+    def _vectors(self, ids: np.ndarray, attended: np.ndarray, precision: str) -> np.ndarray:
         import torch
 
-        with torch.inference_mode():
-            hidden = self._bert(
+        bert = self._int8() if precision == "int8" else self._bert
+        lower = torch.autocast(torch.device(self._device).type, torch.bfloat16, enabled=precision == "bf16")
+        with torch.inference_mode(), lower:
+            hidden = bert(
                 torch.from_numpy(ids).to(self._device), attention_mask=torch.from_numpy(attended).to(self._device)
             )[0]
-            vectors = torch.nn.functional.normalize(self._linear(hidden), dim=-1).cpu().numpy()
+            vectors = torch.nn.functional.normalize(self._linear(hidden).float(), dim=-1).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise CheckpointError(
                 f"{self._path}: gives vectors that are not finite numbers; fetch the checkpoint again"
             )
         return vectors
+
+    def _int8(self) -> torch.nn.Module:
+        import torch
+
+        with self._quantising:
+            if self._quantised is None:
+                if self._device != "cpu":
+                    raise InputError(f"precision int8 runs on the processor only, not on {self._device}; use bf16")
+                self._quantised = torch.ao.quantization.quantize_dynamic(
+                    self._bert, {torch.nn.Linear}, dtype=torch.qint8
+                )
+            return self._quantised
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -233,3 +291,30 @@ def _weights(checkpoint: Checkpoint, device: str) -> tuple[torch.nn.Module, torc
         raise CheckpointError(f"{path}: model.safetensors lacks {missing[0]!r}; fetch the checkpoint again")
     positions = getattr(config, "max_position_embeddings", 512)
     return bert.float().eval().to(device), linear.float().eval().to(device), positions
+
+
+def _query_weights(checkpoint: Checkpoint, vocabulary: int) -> np.ndarray | None:
+    """A weight for each token of the vocabulary, float32 (tokens,); ``None`` where the checkpoint has none."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = checkpoint.path / QUERY_WEIGHTS
+    if not path.is_file():
+        return None
+    try:
+        weights = load_file(path)["weight"]
+    except (SafetensorError, OSError, KeyError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); fetch the checkpoint again") from error
+    if weights.shape != (vocabulary,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise CheckpointError(f"{path}: must hold {vocabulary:,} weights of at least 0; fetch the checkpoint again")
+    return weights.astype(np.float32)
+
+
+@functools.cache
+def has_bfloat16_units() -> bool:
+    """Whether the processor has instructions that multiply bfloat16 numbers, as Linux says it."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "amx_bf16" in flags or "avx512_bf16" in flags

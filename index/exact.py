@@ -2,62 +2,149 @@
 
 The score of a passage is the sum, over the query's tokens, of the largest dot product with a token of the passage
 (Khattab & Zaharia 2020, section 3.3).
+
+Scoring is done twice. A first pass over all passages, as fast as the processor can, leaves those that may be among the
+best: all whose score is not farther below the k-th best than rounding can explain. Only these are scored in double
+precision. So a score depends on the query and the passage alone, not on what else is scored in the same go, nor on how
+the first pass calculates, and passages of equal score are recognised as such.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
+import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core import IndexStoreError
 from .store import VectorStore
 
+if TYPE_CHECKING:
+    import torch
+
 _BLOCK = 4096
 """Vectors scored at a time: few enough that their float32 copy and their scores stay in the processor's cache."""
+_QUERIES = 32
+"""Queries scored at a time, which bounds the memory for scores."""
+_KEPT = 2 << 30
+"""Bytes of vectors up to which a copy for the first pass is kept in memory, where the processor gains from one."""
+_FEW = 1024
+"""So few passages are scored precisely at once."""
+
+_NOISE = {"float32": 2.0**-16, "bfloat16": 2.0**-7}
+"""Largest error of the dot product of two vectors of length 1: for bfloat16 each side is rounded by 2**-9 of itself,
+and twice that is taken for safety."""
 
 NOT_FINITE = "the index's vectors are damaged, since they give scores that are not numbers; build the index again"
 """Message for scores that are not finite, which no sound vectors give."""
 
 
 class ExactEngine:
-    """Searches by scoring every passage. Holds no state but the memory-mapped vectors, so any thread may use it.
+    """Finds the passages of the best scores by scoring all. Any thread may use it.
 
     Args:
         vectors: The passages' vectors.
+        since: Position of the first passage to look at, which must begin a chunk.
     """
 
-    def __init__(self, vectors: VectorStore) -> None:
+    def __init__(self, vectors: VectorStore, *, since: int = 0) -> None:
         self._vectors = vectors
-        self._blocks = _blocks(vectors)
+        self._since = since
+        self._blocks = _blocks(vectors, since)
+        self._bytes = sum(chunk.nbytes for chunk in vectors.chunks)
+        self._kept: list[torch.Tensor] | None = None
+        self._keeping = threading.Lock()
 
-    def search(self, query: np.ndarray, k: int) -> list[tuple[int, float]]:
-        """The best passages for a query.
+    def candidates(self, queries: Sequence[np.ndarray], k: int, allowed: np.ndarray | None) -> list[np.ndarray]:
+        """Positions among which are the k passages of the best scores; see :class:`~hopgate.index.ranking.Engine`."""
+        total = len(self._vectors.lengths)
+        if allowed is None:
+            eligible, count = np.arange(self._since, total), total - self._since
+        else:
+            eligible = np.flatnonzero(allowed[self._since :]) + self._since
+            count = len(eligible)
+        if count <= max(k, _FEW):
+            return [eligible] * len(queries)
+        found: list[np.ndarray] = []
+        for first in range(0, len(queries), _QUERIES):
+            several = queries[first : first + _QUERIES]
+            scores, noise = self._scores(several, allowed)
+            for query, row in zip(several, scores, strict=True):
+                kth = np.partition(row, len(row) - k)[len(row) - k]
+                margin = 2 * noise * float(np.linalg.norm(query, axis=1).sum())
+                found.append(np.flatnonzero(row >= kth - margin) + self._since)
+        return found
 
-        Args:
-            query: Float32 array of shape (tokens, dim).
-            k: How many; all if there are fewer.
-
-        Returns:
-            Pairs of position and score, best first; of equal scores the smaller position first.
-        """
+    def _scores(self, queries: Sequence[np.ndarray], allowed: np.ndarray | None) -> tuple[np.ndarray, float]:
+        """Scores of shape (queries, passages), minus infinity where a passage is not allowed, and their noise."""
         import torch
 
-        scores = np.empty(len(self._vectors.lengths), np.float32)
-        queries = torch.from_numpy(np.ascontiguousarray(query))
+        kept = self._copy()
+        kind = torch.float32 if kept is None else torch.bfloat16
+        together = torch.from_numpy(np.ascontiguousarray(np.concatenate(queries))).to(kind)
+        starts_of_queries = np.cumsum([0, *(len(query) for query in queries[:-1])])
+        scores = np.full((len(queries), len(self._vectors.lengths) - self._since), -np.inf, np.float32)
         first = 0
         with torch.inference_mode():
-            for chunk, start, end, starts in self._blocks:
-                rows = torch.from_numpy(self._vectors.chunks[chunk][start:end]).float()
-                scores[first : first + len(starts)] = _maxsim((queries @ rows.T).numpy(), starts)
-                first += len(starts)
-        return best(scores, k)
+            for number, (chunk, start, end, starts) in enumerate(self._blocks):
+                last = first + len(starts)
+                if allowed is None or allowed[self._since + first : self._since + last].any():
+                    rows = torch.from_numpy(self._vectors.chunks[chunk][start:end]) if kept is None else kept[number]
+                    products = (together @ rows.to(kind).T).float().numpy()
+                    tokens = np.maximum.reduceat(products, starts, axis=1)
+                    scores[:, first:last] = np.add.reduceat(tokens, starts_of_queries, axis=0)
+                    if not np.isfinite(scores[:, first:last]).all():
+                        raise IndexStoreError(NOT_FINITE)
+                first = last
+        if allowed is not None:
+            scores[:, ~allowed[self._since :]] = -np.inf
+        return scores, _NOISE["float32" if kept is None else "bfloat16"]
+
+    def _copy(self) -> list[torch.Tensor] | None:
+        """The blocks as bfloat16 in memory, where that is faster and there is room; else ``None``."""
+        if self._bytes > _KEPT or not _bfloat16_is_faster():
+            return None
+        if self._kept is None:
+            import torch
+
+            with self._keeping:
+                if self._kept is None:
+                    self._kept = [
+                        torch.from_numpy(self._vectors.chunks[chunk][start:end]).bfloat16()
+                        for chunk, start, end, _ in self._blocks
+                    ]
+        return self._kept
 
 
-def _blocks(vectors: VectorStore) -> list[tuple[int, int, int, np.ndarray]]:
+@functools.cache
+def _bfloat16_is_faster() -> bool:
+    """Whether this processor multiplies bfloat16 matrices faster than float32 ones: tried once, in milliseconds."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        rows, query = torch.rand(_BLOCK, 128), torch.rand(32, 128)
+
+    def seconds(kind: torch.dtype) -> float:
+        left, right = query.to(kind), rows.to(kind).T
+        times: list[float] = []
+        for _ in range(8):
+            start = time.perf_counter()
+            _ = left @ right
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    return seconds(torch.bfloat16) < 0.8 * seconds(torch.float32)
+
+
+def _blocks(vectors: VectorStore, since: int) -> list[tuple[int, int, int, np.ndarray]]:
     """Cut the chunks at passages: (chunk, first vector, end, starts of the passages relative to the first vector)."""
     blocks: list[tuple[int, int, int, np.ndarray]] = []
     for chunk, starts in enumerate(vectors.starts):
+        if int(vectors.firsts[chunk]) < since:
+            continue
         total, first = len(vectors.chunks[chunk]), 0
         while first < len(starts):
             # The last passage that still starts within the block, and at least one.
@@ -68,43 +155,31 @@ def _blocks(vectors: VectorStore) -> list[tuple[int, int, int, np.ndarray]]:
     return blocks
 
 
-def _maxsim(similarities: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Reduce similarities (query tokens, passage tokens) to one score per passage; ``starts`` begin at 0."""
-    return np.maximum.reduceat(similarities, starts, axis=1).sum(axis=0)
-
-
 def maxsim(query: np.ndarray, passages: Sequence[np.ndarray]) -> np.ndarray:
-    """Score passages for a query.
+    """Score passages for a query in double precision.
 
     Args:
         query: Float32 array of shape (tokens, dim).
         passages: For each passage its vectors, of shape (tokens, dim) and any float type.
 
     Returns:
-        Float32 array of shape (passages,).
-    """
-    lengths = [len(vectors) for vectors in passages]
-    starts = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64)]).astype(np.int64)
-    return _maxsim(query @ np.concatenate(passages).astype(np.float32).T, starts)
-
-
-def best(scores: np.ndarray, k: int) -> list[tuple[int, float]]:
-    """The k largest scores as pairs of position and score, best first; of equal ones the smaller position first.
-
-    Scores are rounded to four decimals. What lies below is the noise of float arithmetic, which depends on how work
-    is cut into blocks, and which would otherwise decide between passages that say the same.
+        Float64 array of shape (passages,), rounded to four decimals: what lies below is the rounding of the vectors,
+        and would otherwise decide between passages that say the same.
 
     Raises:
         IndexStoreError: A score is not a finite number.
     """
+    precise, scores = query.astype(np.float64), np.empty(len(passages))
+    first = 0
+    while first < len(passages):
+        last, tokens = first, 0
+        while last < len(passages) and (last == first or tokens + len(passages[last]) <= _BLOCK):
+            tokens += len(passages[last])
+            last += 1
+        starts = np.cumsum([0, *(len(vectors) for vectors in passages[first : last - 1])])
+        products = precise @ np.concatenate(passages[first:last]).astype(np.float64).T
+        scores[first:last] = np.maximum.reduceat(products, starts, axis=1).sum(axis=0)
+        first = last
     if not np.isfinite(scores).all():
         raise IndexStoreError(NOT_FINITE)
-    rounded = np.round(scores.astype(np.float64), 4)
-    if k < len(rounded):
-        # Everything that reaches the k-th score, ties included, then sorted.
-        kth = np.partition(rounded, len(rounded) - k)[len(rounded) - k]
-        candidates = np.flatnonzero(rounded >= kth)
-    else:
-        candidates = np.arange(len(rounded))
-    order = candidates[np.argsort(-rounded[candidates], kind="stable")][:k]
-    return [(int(position), float(rounded[position])) for position in order]
+    return np.round(scores, 4) + 0.0  # no negative zero

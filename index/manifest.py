@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core import IndexStoreError, sha256_file, sha256_of, write_atomic
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's layout; a reader refuses others."""
 
 NAME = "manifest.json"
@@ -29,11 +29,17 @@ class Manifest:
         checkpoint_is_local: Whether the checkpoint was a folder, which has to be named again when opening.
         checkpoint_fingerprint: See :class:`~hopgate.index.checkpoint.Checkpoint`.
         corpus_fingerprint: See :class:`~hopgate.index.corpus.CorpusFingerprint`.
-        passages: Number of passages.
-        vectors: Number of token vectors.
-        chunks: Number of files the vectors are in.
+        passages: Number of passages that can be found.
+        vectors: Number of token vectors, those of deleted passages included.
+        segments: What was built at once: ``folder`` (relative; "." for the first), and the numbers of ``passages`` and
+            of ``chunks``, which are files of vectors.
+        deleted: The file with the positions of deleted passages, if there are any.
+        hybrid: Whether searches are fused with BM25.
+        lexical: The folder of the BM25 index; ``None`` if there is none, or no words.
+        revision: Number of updates since the index was built.
         dim: Dimensions of a vector.
         dtype: Type of the stored numbers.
+        precision: Type of the numbers that the encoder calculated with.
         nbits: Bits per dimension of compressed residuals; ``None`` for exact search.
         versions: Versions of the packages that made the index.
         files: For each file, its path relative to the folder, size in bytes and SHA-256.
@@ -48,9 +54,14 @@ class Manifest:
     corpus_fingerprint: str
     passages: int
     vectors: int
-    chunks: int
+    segments: list[dict[str, Any]]
+    deleted: str | None
+    hybrid: bool
+    lexical: str | None
+    revision: int
     dim: int
     dtype: str
+    precision: str
     nbits: int | None
     versions: dict[str, str]
     files: dict[str, dict[str, Any]]
@@ -62,13 +73,20 @@ class Manifest:
         return sum(file["bytes"] for file in self.files.values())
 
 
-def list_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size in bytes and SHA-256 of every file below a folder, by path relative to it; the manifest is left out."""
+def list_files(folder: Path, *, under: str = ".") -> dict[str, dict[str, Any]]:
+    """Size in bytes and SHA-256 of every file below a folder; the manifest is left out.
+
+    Args:
+        folder: The folder.
+        under: Where it lies in the index; paths begin with it.
+    """
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in paths
-    }
+    return {(PurePosixPath(under) / path.relative_to(folder).as_posix()).as_posix(): file_entry(path) for path in paths}
+
+
+def file_entry(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file: size in bytes and SHA-256."""
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -133,7 +151,14 @@ def verify_files(folder: Path, manifest: Manifest, *, again: bool = False) -> No
 
 
 def _check_fields(path: Path, record: dict[str, Any]) -> None:
-    kinds = {"str": str, "int": int, "bool": bool, "int | None": (int, type(None))}
+    kinds = {
+        "str": str,
+        "int": int,
+        "bool": bool,
+        "int | None": (int, type(None)),
+        "str | None": (str, type(None)),
+        "list[dict[str, Any]]": list,
+    }
     for field in fields(Manifest):
         if field.name not in record:
             raise IndexStoreError(f"{path}: `{field.name}` is missing; {_REBUILD}")
@@ -141,16 +166,27 @@ def _check_fields(path: Path, record: dict[str, Any]) -> None:
         value = record[field.name]
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise IndexStoreError(f"{path}: `{field.name}` is {value!r}; {_REBUILD}")
-        if kind is int and value < 1:
-            raise IndexStoreError(f"{path}: `{field.name}` is {value} and must be at least 1; {_REBUILD}")
+        least = 0 if field.name == "revision" else 1
+        if kind is int and value < least:
+            raise IndexStoreError(f"{path}: `{field.name}` is {value} and must be at least {least}; {_REBUILD}")
     unknown = sorted(set(record) - {field.name for field in fields(Manifest)})
     if unknown:
         raise IndexStoreError(f"{path}: unknown field `{unknown[0]}`; {_REBUILD}")
-    for name, file in record["files"].items():
+    if not record["segments"]:
+        raise IndexStoreError(f"{path}: `segments` is empty; {_REBUILD}")
+    for segment in record["segments"]:
+        whole = isinstance(segment, dict) and set(segment) == {"folder", "passages", "chunks"}
+        counts = whole and all(type(segment[key]) is int and segment[key] > 0 for key in ("passages", "chunks"))
+        if not counts or not isinstance(segment["folder"], str):
+            raise IndexStoreError(f"{path}: `segments` holds {segment!r:.80}; {_REBUILD}")
+    inside = [segment["folder"] for segment in record["segments"]]
+    inside += [record[field] for field in ("deleted", "lexical") if record[field] is not None]
+    for name in (*inside, *record["files"]):
         # A path that leads out of the folder would have another file read in place of the index's own.
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or "\\" in name:
-            raise IndexStoreError(f"{path}: `files` names {name!r}, which is not inside the folder; {_REBUILD}")
+            raise IndexStoreError(f"{path}: names {name!r}, which is not inside the folder; {_REBUILD}")
+    for name, file in record["files"].items():
         if not isinstance(file, dict) or not isinstance(file.get("bytes"), int) or "sha256" not in file:
             raise IndexStoreError(f"{path}: `files` has no size and checksum for {name!r}; {_REBUILD}")
 

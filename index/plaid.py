@@ -36,6 +36,10 @@ _ARRAYS = ("centroids", "cutoffs", "weights", "ivf", "ivf_lengths", "codes", "re
 FILES = tuple(f"{name}.npy" for name in _ARRAYS)
 """The files that :func:`build_plaid` makes."""
 
+_MORE = 32
+_FEW = 1024
+"""So few passages are searched exactly: a filter that leaves few would leave PLAID's candidates none."""
+
 # The last codes are read in strides that reach beyond their end.
 _PADDING = 512
 
@@ -141,32 +145,52 @@ def _keep_arrays(scratch: Path, folder: Path) -> None:
 class PlaidEngine:
     """Searches with colbert-ai's PLAID. Nothing changes after loading, so any thread may use it.
 
-    Scores are MaxSim over the decompressed vectors: of the same meaning as exact ones, and near them.
+    It finds candidates; their scores are computed from the full vectors, so that they are those of exact search.
 
     Args:
         folder: The folder that :func:`build_plaid` filled.
         vectors: The passages' vectors.
+        covered: How many of the passages PLAID was built of; the others were added later.
 
     Raises:
         MissingDependencyError: There is no C++ compiler.
         IndexStoreError: The arrays are missing or do not fit together.
     """
 
-    def __init__(self, folder: Path, vectors: VectorStore) -> None:
+    def __init__(self, folder: Path, vectors: VectorStore, covered: int) -> None:
         load_extensions()
         self._arrays = {name: load_array(folder / f"{name}.npy") for name in _ARRAYS}
-        if not len(self._arrays["codes"]) == len(self._arrays["residuals"]) == int(vectors.lengths.sum()):
+        tokens = int(vectors.lengths[:covered].sum())
+        if not len(self._arrays["codes"]) == len(self._arrays["residuals"]) == tokens:
             raise IndexStoreError(f"{folder}: does not fit the vectors; build the index again")
-        self._lengths = vectors.lengths
+        self._covered, self._lengths = covered, vectors.lengths
         self._exact = ExactEngine(vectors)
+        self._added = ExactEngine(vectors, since=covered) if covered < len(vectors.lengths) else None
         self._scorer: Any = None
         self._loading = threading.Lock()
 
-    def search(self, query: np.ndarray, k: int) -> list[tuple[int, float]]:
-        """The best passages for a query; see :meth:`ExactEngine.search`.
+    def candidates(self, queries: Sequence[np.ndarray], k: int, allowed: np.ndarray | None) -> list[np.ndarray]:
+        """See :class:`~hopgate.index.ranking.Engine`.
 
-        If PLAID finds fewer candidates than are asked for, every passage is scored exactly.
+        What PLAID does not know, passages added later, is searched exactly. So is everything if PLAID finds fewer
+        candidates than are asked for.
         """
+        total = len(self._lengths)
+        count = total if allowed is None else int(allowed.sum())
+        if count <= max(2 * k, _FEW):
+            return self._exact.candidates(queries, k, allowed)
+        found: list[np.ndarray] = []
+        added = None if self._added is None else self._added.candidates(queries, k, allowed)
+        for number, query in enumerate(queries):
+            positions = self._found(query, k, allowed)
+            if added is not None:
+                positions = np.concatenate([positions, added[number]])
+            if len(positions) < k:
+                positions = self._exact.candidates([query], k, allowed)[0]
+            found.append(positions)
+        return found
+
+    def _found(self, query: np.ndarray, k: int, allowed: np.ndarray | None) -> np.ndarray:
         import torch
         from colbert.infra.config import ColBERTConfig
 
@@ -182,21 +206,22 @@ class PlaidEngine:
         )
         config.total_visible_gpus = 0
         queries = torch.from_numpy(np.ascontiguousarray(query))[None]
-        positions, scores = self._loaded().rank(config, queries)
+        keep = None
+        if allowed is not None:
+            mask = torch.from_numpy(allowed)
+            keep = lambda positions: positions[mask[positions.long()]]  # noqa: E731
+        positions, scores = self._loaded().rank(config, queries, filter_fn=keep)
         if not np.isfinite(scores).all():
             raise IndexStoreError(NOT_FINITE)
-        if len(positions) < min(k, len(self._lengths)):
-            return self._exact.search(query, k)
-        # Rounded and ordered as exact search does it.
-        found = [(position, round(score, 4)) for position, score in zip(positions, scores, strict=True)]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]
+        # Compressed scores order them well but not quite; a few more than asked for are scored with the full vectors.
+        return np.array(positions[: 2 * k + _MORE], np.int64)
 
     def _loaded(self) -> Any:
         if self._scorer is None:
             with self._loading:
                 if self._scorer is None:
                     with captured_output():
-                        self._scorer = _scorer(self._arrays, self._lengths)
+                        self._scorer = _scorer(self._arrays, self._lengths[: self._covered])
         return self._scorer
 
 

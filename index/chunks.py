@@ -1,0 +1,108 @@
+"""Passages become files of vectors, a chunk at a time, in a folder that can be gone on with.
+
+Each chunk of vectors is a file as soon as it is encoded, so work that was killed and is started again with the same
+passages and checkpoint goes on after the last whole chunk. Chunks are cut the same way every time, hence the result is
+that of undisturbed work.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..core import InputError, Passage, write_atomic
+from .corpus import CorpusFingerprint, checked_passages, passage_line, read_corpus
+from .encoder import Encoder
+from .folders import PLAN, writing
+from .store import CHUNK, DTYPE, VECTORS, PassageFile, lengths_path, vectors_path, write_passages
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of passages encoded so far, and of all."""
+
+
+def store_passages(corpus: str | Path | Iterable[Passage], folder: Path) -> str:
+    """Check all passages before the first is encoded, and write them down; returns the corpus's fingerprint."""
+    passages = read_corpus(corpus) if isinstance(corpus, str | Path) else _located(corpus)
+    fingerprint = CorpusFingerprint()
+
+    def lines() -> Iterator[str]:
+        for passage in passages:
+            line = passage_line(passage)
+            fingerprint.add(line)
+            yield line
+
+    with writing(folder):
+        write_passages(folder, lines())
+    return fingerprint.hexdigest()
+
+
+def _located(passages: Iterable[Passage]) -> Iterator[Passage]:
+    def pairs() -> Iterator[tuple[str, Passage]]:
+        for number, passage in enumerate(passages):
+            if not isinstance(passage, Passage):
+                raise InputError(f"corpus[{number}] is a {type(passage).__name__}; give hopgate.core.Passage objects")
+            yield f"corpus[{number}]", passage
+
+    return checked_passages(pairs(), empty="the corpus holds no passages; give at least one")
+
+
+def keep_or_drop_chunks(folder: Path, encoder: Encoder, fingerprint: str, *, vectors: Path | None = None) -> None:
+    """Keep the chunks of earlier work if they are of the same passages; else begin anew.
+
+    Args:
+        folder: The hidden folder.
+        encoder: The encoder.
+        fingerprint: Of the passages.
+        vectors: A folder with the chunks of just these passages, to begin with.
+    """
+    plan = {
+        "checkpoint": encoder.checkpoint.fingerprint,
+        "precision": encoder.precision,
+        "corpus": fingerprint,
+        "chunk": CHUNK,
+    }
+    try:
+        kept = json.loads((folder / PLAN).read_text(encoding="utf-8")) == plan
+    except (OSError, ValueError, RecursionError):
+        kept = False
+    if not kept:
+        shutil.rmtree(folder / VECTORS, ignore_errors=True)
+        if vectors is not None:
+            shutil.copytree(vectors, folder / VECTORS)
+        (folder / VECTORS).mkdir(exist_ok=True)
+        write_atomic(folder / PLAN, json.dumps(plan))
+
+
+def encode_chunks(folder: Path, encoder: Encoder, on_progress: OnProgress | None) -> int:
+    """Encode the passages of a folder that are not encoded yet; returns the number of chunks."""
+    passages = PassageFile(folder)
+    total = len(passages)
+    chunks = -(-total // CHUNK)
+    report = on_progress or (lambda done, total: None)
+    for chunk in range(chunks):
+        first, end = chunk * CHUNK, min((chunk + 1) * CHUNK, total)
+        # The vectors are written last, so where they are the chunk is whole.
+        if not vectors_path(folder, chunk).is_file():
+            texts = [passages[position].long_text for position in range(first, end)]
+            arrays = encoder.encode_passages(texts, on_batch=lambda done, first=first: report(first + done, total))
+            write_chunk(folder, chunk, arrays)
+        report(end, total)
+    return chunks
+
+
+def write_chunk(folder: Path, chunk: int, arrays: list[np.ndarray]) -> None:
+    """Write the vectors of a chunk's passages."""
+    with writing(folder):
+        write_atomic(lengths_path(folder, chunk), _npy(np.array([len(array) for array in arrays], np.int32)))
+        write_atomic(vectors_path(folder, chunk), _npy(np.concatenate(arrays).astype(DTYPE)))
+
+
+def _npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,136 @@
+"""The folders that building works in, beside the index: hidden, marked as ours, and never anybody else's.
+
+``.<name>.hopgate-part`` holds a build that is under way, ``.<name>.hopgate-add`` passages that are being added,
+``.<name>.hopgate-compact`` a compaction, ``.<name>.hopgate-old`` the index that is being replaced. Each carries a file
+of ours, and a folder of these names without it is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..core import IndexStoreError, locked
+from .manifest import is_index
+
+PLAN = "hopgate-plan.json"
+"""Marks a folder as made here, and says what its chunks belong to; goes last when a folder is removed."""
+
+
+def beside(path: Path, kind: str) -> Path:
+    """The hidden folder of a kind (``part``, ``add``, ``compact``, ``old``) beside an index."""
+    return path.with_name(f".{path.name}.hopgate-{kind}")
+
+
+@contextmanager
+def held(path: Path, kinds: tuple[str, ...]) -> Iterator[None]:
+    """Hold the lock of an index while the body changes it, with the hidden folders it will use checked.
+
+    Raises:
+        HopgateError: Another process is changing the index.
+        IndexStoreError: The lock cannot be made, or a hidden folder is not ours.
+    """
+    busy = f"{path}: another process is building this index; wait until it is done"
+    lock = locked(path.parent / f".{path.name}.hopgate-lock", busy=busy)
+    with writing(path):
+        lock.__enter__()
+        try:
+            for kind in (*kinds, "old"):
+                _check_ours(beside(path, kind))
+        except BaseException:
+            lock.__exit__(None, None, None)
+            raise
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def check_target(path: Path) -> None:
+    """Raise IndexStoreError unless an index can be put there."""
+    if not path.name:
+        raise IndexStoreError(f"{path}: cannot be an index; name a folder that does not exist yet")
+    if path.exists() and not path.is_dir():
+        raise IndexStoreError(f"{path}: is a file; name a folder that does not exist yet")
+    if path.is_dir() and any(path.iterdir()) and not is_index(path):
+        raise IndexStoreError(f"{path}: exists and is not an index; name a folder that does not exist yet")
+
+
+def begin(folder: Path) -> None:
+    """Make a hidden folder, or go on in it; files that were being written are cleared away."""
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        _mark(folder)
+        for leftover in folder.rglob(".*.part"):
+            leftover.unlink()
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of ours; its mark goes last, so that what is left of it after an interruption is ours still."""
+    if not folder.is_dir():
+        return
+    _check_ours(folder)
+    plan = _mark(folder)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != plan:
+            path.unlink()
+    plan.unlink()
+    folder.rmdir()
+
+
+def put_in_place(part: Path, path: Path) -> None:
+    """Make a finished folder the index, in place of the one that may be there."""
+    old = beside(path, "old")
+    check_target(path)  # hours may have passed
+    remove(old)
+    replaced = is_index(path)
+    if replaced:
+        # A folder with content cannot be replaced by a rename; readers keep the files that they have mapped.
+        path.rename(old)
+    elif path.is_dir():
+        path.rmdir()
+    try:
+        part.rename(path)
+    except OSError:
+        if replaced:
+            old.rename(path)
+        raise
+    (path / PLAN).unlink(missing_ok=True)
+    with suppress(OSError):  # the index is there; what is left goes with the next build
+        remove(old)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise IndexStoreError(
+            f"{path}: cannot write the index ({reason}); make room or choose another folder, then start again: "
+            "finished chunks are kept"
+        ) from error
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder that is neither made by a build nor empty, so that nobody's files are written over or removed."""
+    if not os.path.lexists(folder):
+        return
+    ours = folder.is_dir() and not folder.is_symlink()
+    if not ours or not ((folder / PLAN).is_file() or is_index(folder) or not any(folder.iterdir())):
+        raise IndexStoreError(
+            f"{folder}: is in the way of building and was not made by hopgate; move it elsewhere or give the index "
+            "another name"
+        )
+
+
+def _mark(folder: Path) -> Path:
+    plan = folder / PLAN
+    plan.touch()  # at once, unlike an atomic write, which would leave a folder without a mark if it is killed
+    return plan
