@@ -98,7 +98,7 @@ weights: env
 		$(BIN)/hopgate lm fetch $$name --from "$$from" || exit 1; \
 	done
 
-$(DEMO)/.indexed: $(CORPUS) index/minilm_projection.safetensors | env weights
+$(DEMO)/.indexed: $(CORPUS) index/embedded.py | env weights
 	@rm -rf $(DEMO)/index
 	@mkdir -p $(DEMO)
 	@$(BIN)/hopgate index build $(CORPUS) --out $(DEMO)/index

@@ -98,6 +98,8 @@ def one(source: Path, folder: Path, engine: str, passages: int, queries: int, re
     stream = prepared()
 
     def take(self: Encoder, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
+        if "on_batch" not in options:  # the sample that the estimate is made of
+            return [vectors_of[0].astype(np.float32) for _ in texts]
         # A build from nothing encodes the passages in the order of the corpus.
         return [next(stream) for _ in texts]
 
@@ -109,7 +111,7 @@ def one(source: Path, folder: Path, engine: str, passages: int, queries: int, re
     original, Encoder.encode_passages = Encoder.encode_passages, take
     try:
         with timed(record, "build_seconds"):
-            index = ColBERTIndex.build(map(named, range(passages)), folder, engine=engine)
+            index = ColBERTIndex.build(map(named, range(passages)), folder, engine=engine, hybrid=False)
     finally:
         Encoder.encode_passages = original
     if next(stream, None) is not None:

@@ -25,7 +25,7 @@ CHUNK = 8
 
 BUILD = """
 import sys
-from hopgate.index import ColBERTIndex, build, store
+from hopgate.index import ColBERTIndex, chunks
 store.CHUNK = build.CHUNK = int(sys.argv[4])
 import torch, transformers
 print("begins", flush=True)

@@ -49,7 +49,9 @@ def index(context: click.Context) -> None:
     show_default=True,
     help="Bits per dimension that PLAID keeps.",
 )
-@click.option("--hybrid/--no-hybrid", default=True, show_default=True, help="Fuse searches with BM25.")
+@click.option(
+    "--hybrid/--no-hybrid", default=None, help="Fuse searches with BM25; by default with the embedded checkpoint."
+)
 @click.option(
     "--precision",
     type=click.Choice(["auto", "fp32", "bf16", "int8"]),
@@ -65,7 +67,7 @@ def build(
     checkpoint: str | None,
     engine: str,
     nbits: str,
-    hybrid: bool,
+    hybrid: bool | None,
     precision: str,
     threads: int | None,
     reading: dict[str, Any],

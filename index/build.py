@@ -24,7 +24,7 @@ from .estimate import OnEstimate, estimate_build
 from .folders import PLAN, begin, beside, check_target, held, put_in_place, remove, writing
 from .lexical import build_lexical
 from .manifest import Manifest, is_index, list_files, read_manifest, write_manifest
-from .store import CHUNK, DTYPE, VECTORS, IndexStore, PassageFile, VectorStore
+from .store import DTYPE, VECTORS, IndexStore, PassageFile, VectorStore
 
 ENGINES = ("auto", "exact", "plaid")
 NBITS = (1, 2, 4, 8)
@@ -98,9 +98,8 @@ def _build(corpus: str | Path | Iterable[Passage], request: Request) -> None:
         return
     with writing(part):
         keep_or_drop_chunks(part, encoder, fingerprint, vectors=None if present is None else request.path / VECTORS)
-    count = len(PassageFile(part))
     compressed = 0.0 if request.engine == "exact" else encoder.dim * request.nbits / 8 + 4
-    estimate = estimate_build(part, encoder, -(-count // CHUNK), CHUNK, compressed=compressed)
+    estimate = estimate_build(part, encoder, compressed=compressed)
     if request.on_estimate is not None:
         request.on_estimate(estimate)
     chunks = encode_chunks(part, encoder, request.on_progress)

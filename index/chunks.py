@@ -19,7 +19,10 @@ from ..core import InputError, Passage, write_atomic
 from .corpus import CorpusFingerprint, checked_passages, passage_line, read_corpus
 from .encoder import Encoder
 from .folders import PLAN, writing
-from .store import CHUNK, DTYPE, VECTORS, PassageFile, lengths_path, vectors_path, write_passages
+from .store import DTYPE, VECTORS, IndexStore, PassageFile, lengths_path, vectors_path, write_passages
+
+CHUNK = 512
+"""Passages per file of vectors: some ten seconds of encoding, which is what interrupted work loses."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of passages encoded so far, and of all."""
@@ -82,7 +85,7 @@ def encode_chunks(folder: Path, encoder: Encoder, on_progress: OnProgress | None
     """Encode the passages of a folder that are not encoded yet; returns the number of chunks."""
     passages = PassageFile(folder)
     total = len(passages)
-    chunks = -(-total // CHUNK)
+    chunks = chunk_count(total)
     report = on_progress or (lambda done, total: None)
     for chunk in range(chunks):
         first, end = chunk * CHUNK, min((chunk + 1) * CHUNK, total)
@@ -90,13 +93,28 @@ def encode_chunks(folder: Path, encoder: Encoder, on_progress: OnProgress | None
         if not vectors_path(folder, chunk).is_file():
             texts = [passages[position].long_text for position in range(first, end)]
             arrays = encoder.encode_passages(texts, on_batch=lambda done, first=first: report(first + done, total))
-            write_chunk(folder, chunk, arrays)
+            _write_chunk(folder, chunk, arrays)
         report(end, total)
     return chunks
 
 
-def write_chunk(folder: Path, chunk: int, arrays: list[np.ndarray]) -> None:
-    """Write the vectors of a chunk's passages."""
+def copy_chunks(store: IndexStore, folder: Path, on_progress: OnProgress | None) -> int:
+    """Write the vectors of the passages of an index that were not deleted; returns the number of chunks."""
+    (folder / VECTORS).mkdir()
+    live = np.arange(len(store)) if store.live is None else np.flatnonzero(store.live)
+    for chunk, first in enumerate(range(0, len(live), CHUNK)):
+        _write_chunk(folder, chunk, [store.vectors[int(position)] for position in live[first : first + CHUNK]])
+        if on_progress is not None:
+            on_progress(min(first + CHUNK, len(live)), len(live))
+    return chunk_count(len(live))
+
+
+def chunk_count(passages: int) -> int:
+    """How many chunks so many passages make."""
+    return -(-passages // CHUNK)
+
+
+def _write_chunk(folder: Path, chunk: int, arrays: list[np.ndarray]) -> None:
     with writing(folder):
         write_atomic(lengths_path(folder, chunk), _npy(np.array([len(array) for array in arrays], np.int32)))
         write_atomic(vectors_path(folder, chunk), _npy(np.concatenate(arrays).astype(DTYPE)))

@@ -1,9 +1,8 @@
-"""The embedded checkpoint: all-MiniLM-L6-v2 with a linear layer on top, put together in the cache folder.
+"""The embedded checkpoint: all-MiniLM-L6-v2 as a ColBERT encoder, put together in the cache folder.
 
-The layer projects the 384 dimensions of MiniLM to 256. It is the uncentred principal component analysis of token
-vectors, made by ``benchmarks/make_projection.py``, and lies beside this module. The folder that comes out is an
-ordinary ColBERT checkpoint, which colbert-ai and PyLate open too, with weights for the tokens of queries beside it,
-which they ignore.
+Its linear layer is the identity, so a token's vector is MiniLM's own, of 384 dimensions. A projection to fewer, fitted
+without labels, costs recall (see benchmarks/README.md). The folder that comes out is an ordinary ColBERT checkpoint,
+which colbert-ai and PyLate open too, with weights for the tokens of queries beside it, which they ignore.
 
 The weights stand for how rare a word is. BERT's vocabulary is sorted by frequency, so by Zipf's law the token at rank r
 has a frequency near 1/r, and an inverse document frequency that grows like log r.
@@ -25,14 +24,13 @@ import numpy as np
 from ..core import CheckpointError, cache_dir, sha256_file, sha256_of
 from .checkpoint import FILES, QUERY_WEIGHTS
 
-_PROJECTION = "minilm_projection.safetensors"
 _CHECKSUMS = ".checked.json"
-_RECIPE = 2  # Raised whenever the files below change, so that an older folder in the cache is not taken.
+_RECIPE = 3  # Raised whenever the files below change, so that an older folder in the cache is not taken.
 
 _RARE, _USUAL_RANK, _PUNCTUATION = 100.0, 5000.0, 0.1
 
 _METADATA: dict[str, Any] = {
-    "dim": 256,
+    "dim": 384,
     "doc_maxlen": 220,
     # Longer than usual: a query of a later hop carries the chain so far. Mask tokens add nothing here, see below.
     "query_maxlen": 128,
@@ -54,9 +52,8 @@ def embedded_checkpoint() -> Path:
         WeightsError: MiniLM's weights were not fetched.
         CheckpointError: The weights do not have the expected shape, or the cache folder cannot be written.
     """
-    projection = (Path(__file__).parent / _PROJECTION).read_bytes()
     recipe = json.dumps([_RECIPE, _METADATA], sort_keys=True).encode()
-    fingerprint = hashlib.sha256(recipe + projection).hexdigest()[:16]
+    fingerprint = hashlib.sha256(recipe).hexdigest()[:16]
     folder = cache_dir() / "checkpoints" / f"minilm-colbert-{fingerprint}"
     if _is_whole(folder):
         return folder
@@ -71,7 +68,7 @@ def embedded_checkpoint() -> Path:
             part = scratch / "new"
             part.mkdir()
             part.chmod(0o755)
-            _assemble(weights, projection, part)
+            _assemble(weights, part)
             _write(part / _CHECKSUMS, {file.name: sha256_file(file) for file in sorted(part.iterdir())})
             _put_in_place(part, folder, scratch / "old")
         finally:
@@ -108,20 +105,19 @@ def _is_whole(folder: Path) -> bool:
         return False
 
 
-def _assemble(weights: Path, projection: bytes, folder: Path) -> None:
+def _assemble(weights: Path, folder: Path) -> None:
+    import torch
     from safetensors.numpy import save_file as save_arrays
-    from safetensors.torch import load, load_file, save_file
+    from safetensors.torch import load_file, save_file
 
     base = load_file(weights / "model.safetensors")
-    linear = load(projection)["linear.weight"].float()
     hidden = base["embeddings.word_embeddings.weight"].shape[1]
-    if tuple(linear.shape) != (_METADATA["dim"], hidden):
+    if hidden != _METADATA["dim"]:
         raise CheckpointError(
-            f"{weights}: the model has {hidden} hidden units, which does not fit the projection of shape "
-            f"{tuple(linear.shape)}; fetch minilm again"
+            f"{weights}: the model has {hidden} hidden units and should have {_METADATA['dim']}; fetch minilm again"
         )
     tensors = {f"bert.{name}": tensor for name, tensor in base.items() if not name.endswith("position_ids")}
-    save_file({**tensors, "linear.weight": linear.contiguous()}, folder / "model.safetensors", {"format": "pt"})
+    save_file({**tensors, "linear.weight": torch.eye(hidden)}, folder / "model.safetensors", {"format": "pt"})
 
     config = _read(weights / "config.json")
     config.pop("_name_or_path", None)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core import IndexStoreError
+from .chunks import chunk_count
 from .encoder import Encoder
 from .store import DTYPE, PassageFile, vectors_path
 
@@ -44,14 +45,12 @@ class BuildEstimate:
 OnEstimate = Callable[[BuildEstimate], None]
 
 
-def estimate_build(folder: Path, encoder: Encoder, chunks: int, chunk: int, *, compressed: float) -> BuildEstimate:
+def estimate_build(folder: Path, encoder: Encoder, *, compressed: float) -> BuildEstimate:
     """Estimate from a sample of passages.
 
     Args:
         folder: The hidden folder with the passages, and the chunks that are finished.
         encoder: The encoder.
-        chunks: Number of chunks in all.
-        chunk: Passages per chunk.
         compressed: Bytes that an engine keeps of a vector beside it; 0 for exact search.
 
     Raises:
@@ -63,8 +62,8 @@ def estimate_build(folder: Path, encoder: Encoder, chunks: int, chunk: int, *, c
         passages[int(position)].long_text for position in np.unique(np.linspace(0, count - 1, _COUNTED, dtype=np.int64))
     ]
     tokens = encoder.count_tokens(sampled) / len(sampled)
-    finished = [number for number in range(chunks) if vectors_path(folder, number).is_file()]
-    share = 1 - sum(min(chunk, count - number * chunk) for number in finished) / count
+    chunks = range(chunk_count(count))
+    share = sum(not vectors_path(folder, chunk).is_file() for chunk in chunks) / len(chunks)
     size = np.dtype(DTYPE).itemsize * encoder.dim
     needed = int(count * tokens * (share * size + _SCRATCH * compressed))
     seconds = None

@@ -105,7 +105,7 @@ class ExactEngine:
 
     def _copy(self) -> list[torch.Tensor] | None:
         """The blocks as bfloat16 in memory, where that is faster and there is room; else ``None``."""
-        if self._bytes > _KEPT or not _bfloat16_is_faster():
+        if self._bytes > _KEPT or not bfloat16_is_faster():
             return None
         if self._kept is None:
             import torch
@@ -120,7 +120,7 @@ class ExactEngine:
 
 
 @functools.cache
-def _bfloat16_is_faster() -> bool:
+def bfloat16_is_faster() -> bool:
     """Whether this processor multiplies bfloat16 matrices faster than float32 ones: tried once, in milliseconds."""
     import torch
 

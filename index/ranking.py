@@ -13,7 +13,7 @@ from .store import IndexStore
 FUSED_DEPTH = 100
 """Passages of each ranking that fusion looks at."""
 LEXICAL_WEIGHT = 0.5
-_SMOOTHING = 20.0
+_SMOOTHING = 10.0
 # Chosen on the training questions of HotpotQA and MuSiQue, see benchmarks/README.md. The usual 60 and 1 let a passage
 # that is second in both rankings pass the first of one, which loses first ranks.
 

@@ -5,7 +5,7 @@ Layout::
     manifest.json
     passages.jsonl             one passage a line, in the order of the corpus
     passages.offsets.npy       int64 (passages + 1,): where each line starts, and the end of the file
-    vectors/00000.npy          float16 (tokens, dim): the vectors of the first CHUNK passages, one after the other
+    vectors/00000.npy          float16 (tokens, dim): the vectors of the first 512 passages, one after the other
     vectors/00000.lengths.npy  int32 (passages,): tokens of each of these passages
     vectors/00001.npy          ...
     plaid/                     what PLAID needs beside these vectors, if it is the engine
@@ -33,9 +33,6 @@ import ujson
 
 from ..core import IndexStoreError, InputError, Passage
 from .manifest import NAME, Manifest, verify_files
-
-CHUNK = 512
-"""Passages per file of vectors: some ten seconds of encoding, which is what an interrupted build loses."""
 
 PASSAGES = "passages.jsonl"
 OFFSETS = "passages.offsets.npy"

@@ -20,11 +20,11 @@ import numpy as np
 
 from ..core import CorpusError, IndexStoreError, InputError, Passage, write_atomic
 from .build import Request, finish, make_lexical
-from .chunks import OnProgress, encode_chunks, keep_or_drop_chunks, store_passages, write_chunk
+from .chunks import OnProgress, copy_chunks, encode_chunks, keep_or_drop_chunks, store_passages
 from .encoder import Encoder
 from .folders import PLAN, begin, beside, held, remove, writing
 from .manifest import Manifest, file_entry, list_files, read_manifest, write_manifest
-from .store import CHUNK, VECTORS, IndexStore, PassageFile, VectorStore
+from .store import VECTORS, IndexStore, PassageFile, VectorStore
 
 
 def add_passages(
@@ -139,15 +139,10 @@ def compact_index(path: Path, encoder: Encoder, on_progress: OnProgress | None) 
             remove(part)
         begin(part)
         fingerprint = store_passages(store, part)
-        (part / VECTORS).mkdir()
-        live = np.arange(len(store)) if store.live is None else np.flatnonzero(store.live)
-        for chunk, first in enumerate(range(0, len(live), CHUNK)):
-            write_chunk(part, chunk, [store.vectors[int(position)] for position in live[first : first + CHUNK]])
-            if on_progress is not None:
-                on_progress(min(first + CHUNK, len(live)), len(live))
+        chunks = copy_chunks(store, part, on_progress)
         engine = manifest.engine if manifest.engine_reason == "asked for" else "auto"
         request = Request(path, encoder, engine, manifest.nbits or 2, manifest.hybrid)
-        finish(part, request, fingerprint, -(-len(live) // CHUNK))
+        finish(part, request, fingerprint, chunks)
 
 
 def _opened(path: Path, encoder: Encoder) -> IndexStore:

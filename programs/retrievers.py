@@ -46,6 +46,10 @@ class RetrieverHandle:
         self.retriever = retriever
         self._is_async = inspect.iscoroutinefunction(self._search)
         self._takes_k = _takes_k(self._search)
+        asynchronous = getattr(retriever, "asearch", None)
+        self._async_search: Any = self._search if self._is_async else None
+        if self._async_search is None and inspect.iscoroutinefunction(asynchronous):
+            self._async_search = asynchronous
 
     def search(self, query: str, k: int) -> tuple[Passage, ...]:
         """At most ``k`` passages, best first.
@@ -60,11 +64,11 @@ class RetrieverHandle:
         return as_passages(found)[:k]
 
     async def asearch(self, query: str, k: int) -> tuple[Passage, ...]:
-        """As :meth:`search`; an asynchronous search is awaited, any other runs in a worker thread."""
-        if not self._is_async:
+        """As :meth:`search`; an asynchronous ``search`` or ``asearch`` is awaited, else a worker thread searches."""
+        if self._async_search is None:
             return await asyncio.to_thread(self.search, query, k)
         with _failures("searching", query):
-            found = await self._search(query, **self._arguments(k))
+            found = await self._async_search(query, **self._arguments(k))
         return as_passages(found)[:k]
 
     def _arguments(self, k: int) -> dict[str, int]:
@@ -128,11 +132,13 @@ def _passage(item: Any, rank: int) -> Passage:
         text = item.get("text") or item.get("long_text")
         if isinstance(text, str):
             identity = item.get("id", item.get("pid"))
+            metadata = item.get("metadata")
             return Passage(
                 id=text if identity is None else str(identity),
                 title=str(item.get("title") or ""),
                 text=text,
                 score=_score(item.get("score"), rank),
+                metadata=metadata if isinstance(metadata, Mapping) else {},
             )
     raise RetrievalError(
         f"result {rank} of the retriever is no passage, string or dictionary with `text`: {item!r:.80}"

@@ -9,10 +9,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import dspy
 import pytest
 
-pytest.register_assert_rewrite("hopgate.index.testing")
-
 from hopgate.core import Passage
 from hopgate.lms import CompactAdapter
+
+pytest.register_assert_rewrite("hopgate.index.testing")
 
 
 class WordIndex:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ EXAMPLE = ROOT / "examples" / "library.py"
 SCRIPT = """
 import json, re, sys
 from pathlib import Path
+from typing import Any
 sys.path.insert(0, sys.argv[1])
 import dspy, library
 from hopgate.evaluation import sample_questions
@@ -84,3 +86,24 @@ def _run(folder: Path, mode: str, question: str) -> str:
 
 def test_the_readme_shows_the_example() -> None:
     assert EXAMPLE.read_text().strip() in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
+def test_the_index_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    section = (ROOT / "README.md").read_text().split("## Indexes")[1]
+    code = section.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    records = [{"id": str(number), "text": f"Bridge {number} is long.", "year": 1890 + number} for number in range(20)]
+    Path("corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    long = " ".join(f"Sentence {number} is about the sea." for number in range(60))
+    pyarrow.parquet.write_table(pyarrow.table({"title": ["Sea"], "text": [long]}), "articles.parquet")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    index = names["index"]
+    assert len(index) == 20 and index.passages(["99"])[0].title == "Osk Tower"
+    found = index.search("who designed the bridge?", k=5, filter=lambda metadata: metadata.get("year", 0) > 1900)
+    assert len(found) == 5 and all(passage.metadata["year"] > 1900 for passage in found)
+    assert len(names["ColBERTIndex"].open("articles")) > 2

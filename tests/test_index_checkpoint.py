@@ -110,7 +110,7 @@ def assembled(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     """The embedded checkpoint is made from a tiny one, in a cache of its own; returns where it was put together."""
     made: list[Path] = []
 
-    def assemble(weights: Path, projection: bytes, target: Path) -> None:
+    def assemble(weights: Path, target: Path) -> None:
         made.append(target)
         shutil.copytree(folder, target, dirs_exist_ok=True)
 
@@ -221,7 +221,7 @@ def test_hub_name_downloaded(monkeypatch: pytest.MonkeyPatch, folder: Path) -> N
 def test_embedded_is_an_ordinary_checkpoint_folder() -> None:
     needs_embedded()
     checkpoint = open_checkpoint(EMBEDDED)
-    assert (checkpoint.name, checkpoint.is_local, checkpoint.settings.dim) == (EMBEDDED, False, 128)
+    assert (checkpoint.name, checkpoint.is_local, checkpoint.settings.dim) == (EMBEDDED, False, 384)
     assert open_checkpoint(checkpoint.path).fingerprint == checkpoint.fingerprint
     assert json.loads((checkpoint.path / "tokenizer.json").read_text())["truncation"] is None
     assert json.loads((checkpoint.path / "config.json").read_text())["architectures"] == ["HF_ColBERT"]

@@ -25,7 +25,7 @@ QUERIES = [f"who built the {passage.text[:30]}" for passage in CORPUS]
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> ColBERTIndex:
     folder = tmp_path_factory.mktemp("index")
-    return ColBERTIndex.build(CORPUS, folder / "index", checkpoint=make_checkpoint(folder / "tiny"))
+    return ColBERTIndex.build(CORPUS, folder / "index", checkpoint=make_checkpoint(folder / "tiny"), precision="fp32")
 
 
 def test_results_are_what_maxsim_says(index: ColBERTIndex) -> None:
@@ -171,7 +171,7 @@ def test_as_a_tool(index: ColBERTIndex) -> None:
     assert tool.desc is not None and tool.desc.startswith("Search for passages")
     assert tool(query="who won the war") == [passage.long_text for passage in index.search("who won the war")]
     method = dspy.Tool(index.search)
-    assert (method.name, set(method.args or {})) == ("search", {"query", "k"})
+    assert (method.name, set(method.args or {})) == ("search", {"query", "k", "filter"})
     assert method(query="who", k=2) == index.search("who", k=2)
     assert set(dspy.ReAct("question -> answer", tools=[index]).tools) == {"search_passages", "finish"}
     assert ColBERTIndex.__name__ == "ColBERTIndex"

@@ -123,6 +123,24 @@ def test_a_handle_gives_at_most_k_passages(index: Any) -> None:
     assert asyncio.run(RetrieverHandle(lambda query, k: passages).asearch("q", 4)) == tuple(passages[:4])
 
 
+def test_a_handle_awaits_asearch_where_there_is_one(index: Any) -> None:
+    class Both:
+        def search(self, query: str, k: int) -> list[Passage]:
+            return [Passage("sync", "", query)]
+
+        async def asearch(self, query: str, k: int) -> list[Passage]:
+            return [Passage("async", "", query)] * k
+
+    handle = RetrieverHandle(Both())
+    assert [passage.id for passage in handle.search("q", 2)] == ["sync"]
+    assert [passage.id for passage in asyncio.run(handle.asearch("q", 2))] == ["async", "async"]
+
+
+def test_metadata_of_results_is_kept() -> None:
+    found = RetrieverHandle(lambda query, k: [{"text": "x", "metadata": {"year": 1}}, {"text": "y", "metadata": 3}])
+    assert [dict(passage.metadata) for passage in found.search("q", 2)] == [{"year": 1}, {}]
+
+
 def test_a_handle_pickles_with_its_retriever(index: Any) -> None:
     loaded = pickle.loads(pickle.dumps(RetrieverHandle(index)))
     assert loaded.search("Osk Tower", 1) == RetrieverHandle(index).search("Osk Tower", 1)
