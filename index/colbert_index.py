@@ -70,7 +70,7 @@ class ColBERTIndex(PassageIndex):
                 checkpoint, for which it was measured to gain.
             precision: What passages are encoded in, ``fp32``, ``bf16``, ``int8`` or ``auto``; see
                 :class:`~hopgate.index.Encoder`.
-            threads: Threads for encoding; by default torch's own number, but not more than there are cores to use.
+            threads: Threads for encoding and searching, see :class:`~hopgate.index.Encoder`.
             on_progress: Called with the number of passages encoded so far, and of all.
             on_estimate: Called with what the build will take, before it begins to encode.
 
@@ -112,7 +112,7 @@ class ColBERTIndex(PassageIndex):
             path: Its folder, which may have been moved.
             checkpoint: The checkpoint it was made with; needed only if that was a local folder.
             hybrid: Whether searches fuse late interaction with BM25; by default if the index was built so.
-            threads: Threads for encoding; by default torch's own number, but not more than there are cores to use.
+            threads: Threads for encoding and searching, see :class:`~hopgate.index.Encoder`.
 
         Raises:
             IndexStoreError: The folder is missing, incomplete or damaged, was made with another checkpoint, or has no
@@ -162,7 +162,9 @@ class ColBERTIndex(PassageIndex):
         check_passages(passages)
         if not passages:
             return []
-        scores = maxsim(self._encoder.encode_query(query), self._view.vectors_of(passages))
+        vectors = self._view.vectors_of(passages)
+        with self._encoder.for_queries():
+            scores = maxsim(self._encoder.encode_query(query), vectors)
         return [passages[int(i)].with_score(float(scores[i])) for i in np.argsort(-scores, kind="stable")]
 
     def passages(self, ids: Iterable[str]) -> list[Passage]:

@@ -6,17 +6,16 @@ that colbert-ai gives, without the C++ extension that colbert-ai compiles when i
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from ..core import InputError
 from .checkpoint import Checkpoint
 from .model import Model
-from .threads import limited_threads
+from .processor import has_bfloat16_units, limited_threads
 
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
@@ -30,8 +29,10 @@ class Encoder:
         precision: What passages are calculated in: ``fp32``, ``bf16``, ``int8`` (dynamic quantisation, processor
             only), or ``auto``: bf16 on processors with matrix units for it, and fp32 on others. Queries are always
             calculated in fp32.
-        threads: Threads that torch calculates with while a text is encoded; by default its own setting, but not more
-            than there are cores to use. The setting is put back afterwards.
+        threads: Threads that torch calculates with. By default passages are encoded with torch's own number, but not
+            more than there are cores to use, and queries with one: so short a text gains nothing from a second, and
+            threads that wait for each other take many times as long where other programs run too. Torch's setting
+            is put back afterwards.
 
     Raises:
         InputError: ``precision`` or ``threads`` has no possible value.
@@ -112,8 +113,12 @@ class Encoder:
             CheckpointError: The checkpoint's files do not fit together.
         """
         model = self._loaded()
-        with limited_threads(self._threads):
+        with self.for_queries():
             return model.query_vectors(text)
+
+    def for_queries(self) -> AbstractContextManager[None]:
+        """Limits torch's threads while a search runs."""
+        return limited_threads(self._threads or 1)
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """Tokens of passages that get a vector, at most: punctuation is counted too."""
@@ -126,13 +131,3 @@ class Encoder:
                 if self._model is None:
                     self._model = Model(self.checkpoint, self._device)
         return self._model
-
-
-@functools.cache
-def has_bfloat16_units() -> bool:
-    """Whether the processor has instructions that multiply bfloat16 numbers, as Linux says it."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "amx_bf16" in flags or "avx512_bf16" in flags

@@ -20,7 +20,8 @@ import numpy as np
 from ..core import IndexStoreError, InputError, MissingDependencyError
 from .captured import captured_output
 from .colbert_ai import load_extensions
-from .exact import NOT_FINITE, ExactEngine, bfloat16_is_faster
+from .exact import NOT_FINITE, ExactEngine
+from .processor import has_bfloat16_units
 from .store import VectorStore, load_array
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _run_indexer(vectors: VectorStore, scratch: Path, *, dim: int, nbits: int) -
             torch.manual_seed(_SEED)
             # Which centroid is nearest is a matrix product too. Where bfloat16 takes the second nearest of two that are
             # as near as its rounding, the residual is counted from that one.
-            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16_is_faster()):
+            with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16_units()):
                 Indexer(config).run([])
         finally:
             random.setstate(state)

@@ -10,7 +10,7 @@ import numpy as np
 from .exact import maxsim
 from .store import IndexStore
 
-FUSED_DEPTH = 100
+FUSED_DEPTH = 50
 """Passages of each ranking that fusion looks at."""
 LEXICAL_WEIGHT = 0.5
 _SMOOTHING = 10.0

@@ -53,9 +53,10 @@ class View:
         # One by one: padded together they would come out a little different than alone.
         encoded = [self._encoder.encode_query(query) for query in queries]
         found: list[list[Passage]] = []
-        candidates = self._engine.candidates(encoded, depth, allowed) if encoded else []
-        for query, vectors, positions in zip(queries, encoded, candidates, strict=True):
-            scored = ranked(self.store, vectors, positions, depth)
+        with self._encoder.for_queries():
+            candidates = self._engine.candidates(encoded, depth, allowed) if encoded else []
+            rankings = [ranked(self.store, *one, depth) for one in zip(encoded, candidates, strict=True)]
+        for query, scored in zip(queries, rankings, strict=True):
             if self._lexical is not None:
                 scored = fused(self.store, scored, self._by_words(self._lexical, query, depth, allowed), k)
             found.append([self.store[position].with_score(score) for position, score in scored[:k]])

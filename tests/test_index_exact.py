@@ -69,7 +69,7 @@ def test_equals_naive_maxsim(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_BLOCK", block)
         patch.setattr(exact, "_FEW", 0)
-        patch.setattr(exact, "bfloat16_is_faster", lambda: bfloat16)
+        patch.setattr(exact, "has_bfloat16_units", lambda: bfloat16)
         vectors = stored(Path(folder), passages, chunk)
         found = search(ExactEngine(vectors), vectors, query, k)
         for position, passage in enumerate(passages):

@@ -1,7 +1,8 @@
-"""How many threads torch calculates with while a text is encoded."""
+"""What the processor offers: cores, and units for bfloat16; and how many threads torch calculates with."""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,16 @@ def available_cores() -> int:
         return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
     except (OSError, ValueError):
         return cores
+
+
+@functools.cache
+def has_bfloat16_units() -> bool:
+    """Whether the processor has instructions that multiply bfloat16 numbers, as Linux says it."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "amx_bf16" in flags or "avx512_bf16" in flags
 
 
 class _Limit:
