@@ -26,9 +26,9 @@ class Encoder:
     Args:
         checkpoint: A checked checkpoint.
         device: Torch device; by default the first GPU if there is one, and the processor otherwise.
-        precision: What passages are calculated in: ``fp32``, ``bf16``, ``int8`` (dynamic quantisation, processor
-            only), or ``auto``: bf16 on processors with matrix units for it, and fp32 on others. Queries are always
-            calculated in fp32.
+        precision: What passages are calculated in: ``fp32``, ``bf16``, ``int8`` (dynamic quantisation, on the processor
+            only, which loses some recall, see benchmarks/README.md), or ``auto``: bf16 on processors with matrix
+            units for it, and fp32 on others. Queries are always calculated in fp32.
         threads: Threads that torch calculates with. By default passages are encoded with torch's own number, but not
             more than there are cores to use, and queries with one: so short a text gains nothing from a second, and
             threads that wait for each other take many times as long where other programs run too. Torch's setting

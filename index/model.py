@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,9 +104,11 @@ class Model:
             if self._quantised is None:
                 if self._device != "cpu":
                     raise InputError(f"precision int8 runs on the processor only, not on {self._device}; use bf16")
-                self._quantised = torch.ao.quantization.quantize_dynamic(
-                    self._bert, {torch.nn.Linear}, dtype=torch.qint8
-                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of torch's, that it will move this to another package
+                    self._quantised = torch.ao.quantization.quantize_dynamic(
+                        self._bert, {torch.nn.Linear}, dtype=torch.qint8
+                    )
             return self._quantised
 
     def _ids(self, text: str) -> list[int]:
