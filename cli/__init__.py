@@ -8,9 +8,13 @@ from __future__ import annotations
 import click
 
 from .ask import ask
+from .compare import compare
 from .errors import Program
+from .evaluate import evaluate
 from .index import index
 from .lm import lm
+from .report import report
+from .score import score
 
 __all__ = ["main"]
 
@@ -27,5 +31,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for _command in (ask, index, lm):
+for _command in (ask, compare, evaluate, index, lm, report, score):
     main.add_command(_command)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .programs import NAMES, SEARCHING, check_index, make_program, open_index
 from .terminal import make_console, note, text_argument, write_json
 
 if TYPE_CHECKING:
     import dspy
-
-_SEARCHING = ("active", "rag")
 
 
 def _tau(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -25,13 +24,13 @@ def _tau(context: click.Context, parameter: click.Parameter, value: float | None
 
 @click.command()
 @click.argument("question")
-@click.option("--index", "folder", metavar="DIR", help="Index to search (`hopgate index build` makes one).")
+@click.option("--index", "folder", metavar="DIR|URL", help="Index to search (`hopgate index build` makes one).")
 @click.option("--checkpoint", metavar="DIR", help="The index's checkpoint, if it was made with a local folder.")
 @click.option("--lm", "model", metavar="MODEL", help="Language model; by default the embedded one.")
 @click.option(
     "--program",
     "name",
-    type=click.Choice(["active", "rag", "direct", "cot"]),
+    type=click.Choice(NAMES),
     default="active",
     show_default=True,
     help="How to answer: search only where needed, search once, from memory, from memory with reasoning.",
@@ -53,14 +52,14 @@ def ask(
 ) -> None:
     """Answer QUESTION (- reads it from standard input)."""
     question = text_argument(question, "question")
-    searches = name in _SEARCHING
+    searches = name in SEARCHING
     settings: dict[str, Any] = {"tau": tau, "gate": gate, "k": k}
     settings = {setting: value for setting, value in settings.items() if value is not None}
     used = {"active": {"tau", "gate", "k"}, "rag": {"k"}}.get(name, set())
     if gate in ("always", "never"):
         used.discard("tau")
     if searches:
-        _check_index(folder, name)
+        check_index(folder, name)
     unused = sorted(set(settings) - used)
     if unused:
         note(f"Note: this program does not use {', '.join(unused)}.")
@@ -71,7 +70,8 @@ def ask(
         from ..lms import DEFAULT_MODEL, lm_from_config
 
         lm = lm_from_config(DEFAULT_MODEL if model is None else model)
-        program = _program(name, folder if searches else None, checkpoint, settings)
+        index = open_index(folder, checkpoint) if searches and folder is not None else None
+        program = make_program(name, index, settings)
         status.update(f"Answering with {lm.model}...")
         prediction = _answer(program, lm, question)
     if as_json:
@@ -83,20 +83,6 @@ def ask(
     show_prediction(prediction, threshold, make_console())
 
 
-def _check_index(folder: str | None, name: str) -> None:
-    """Refuse what cannot be searched before anything is loaded."""
-    from ..core import InputError
-
-    if folder is None:
-        raise InputError(
-            f"--program {name} needs an index: build one with `hopgate index build CORPUS --out DIR` and name it with "
-            "--index DIR; --program direct and cot need none"
-        )
-    from ..index import read_info
-
-    read_info(folder)
-
-
 def _check_length(question: str) -> None:
     from ..core import InputError
     from ..programs.solver import MAX_QUESTION_CHARACTERS
@@ -105,19 +91,6 @@ def _check_length(question: str) -> None:
         raise InputError(
             f"the question has {len(question):,} characters and may have {MAX_QUESTION_CHARACTERS:,}; shorten it"
         )
-
-
-def _program(name: str, folder: str | None, checkpoint: str | None, settings: dict[str, Any]) -> Any:
-    from ..programs import RAG, ActiveQA, ChainOfThought, Direct
-
-    if folder is None:
-        return Direct() if name == "direct" else ChainOfThought()
-    from ..index import ColBERTIndex
-
-    index = ColBERTIndex.open(folder, checkpoint=checkpoint)
-    program = ActiveQA(index) if name == "active" else RAG(index)
-    program.settings.update(**settings)
-    return program
 
 
 def _answer(program: Any, lm: dspy.LM, question: str) -> dspy.Prediction:

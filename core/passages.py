@@ -64,4 +64,8 @@ class Passage:
         metadata = record.get("metadata") or {}
         if not isinstance(metadata, Mapping):
             raise InputError(f"passage {record['id']!r}: `metadata` must be a JSON object, got {metadata!r:.80}")
-        return cls(record["id"], title, record["text"], None if score is None else float(score), metadata)
+        try:
+            number = None if score is None else float(score)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"passage {record['id']!r}: `score` must be a number, got {score!r:.80}") from error
+        return cls(record["id"], title, record["text"], number, metadata)

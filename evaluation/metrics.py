@@ -3,7 +3,7 @@
 In the official normalisation, exact match and F1 are those of the published scripts, bit for bit: Rajpurkar et al. 2016
 (SQuAD) and Yang et al. 2018 (HotpotQA, section 5; ``hotpot_evaluate_v1.py``). Cover EM goes by two definitions in the
 literature, which have a name each here: :func:`cover_em`, whether the answer is a substring of the prediction (Rosset
-et al. 2021; Press et al. 2023), and :func:`cover_em_tokens`, whether the token recall is 1, in any order.
+et al. 2020), and :func:`cover_em_tokens`, whether the token recall is 1, in any order.
 """
 
 from __future__ import annotations

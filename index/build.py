@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import IndexStoreError, InputError, Passage
+from ..core import IndexStoreError, InputError, MissingDependencyError, Passage
 from .chunks import OnProgress, encode_chunks, keep_or_drop_chunks, store_passages
 from .encoder import Encoder
 from .estimate import OnEstimate, estimate_build
@@ -72,9 +72,13 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
     if not isinstance(corpus, str | Path | Iterable) or isinstance(corpus, bytes | Mapping):
         raise InputError(f"corpus must be the path of a file or passages, got a {type(corpus).__name__}")
     if engine == "plaid":
-        from .colbert_ai import load_extensions
+        from .plaid import FEWEST_VECTORS, plaid_obstacle
 
-        load_extensions()  # Refused here, before hours of encoding.
+        # Refused here, before hours of encoding. How many vectors there are is not known yet.
+        obstacle = plaid_obstacle(FEWEST_VECTORS, request.encoder.dim, int(nbits))
+        if obstacle is not None:
+            kind = InputError if obstacle.startswith("nbits") else MissingDependencyError
+            raise kind(obstacle)
     with writing(path):
         check_target(path)
     with held(path, ("part",)):
@@ -99,7 +103,7 @@ def _build(corpus: str | Path | Iterable[Passage], request: Request) -> None:
     with writing(part):
         keep_or_drop_chunks(part, encoder, fingerprint, vectors=None if present is None else request.path / VECTORS)
     compressed = 0.0 if request.engine == "exact" else encoder.dim * request.nbits / 8 + 4
-    estimate = estimate_build(part, encoder, compressed=compressed)
+    estimate = estimate_build(part, encoder, compressed=compressed, hybrid=request.hybrid)
     if request.on_estimate is not None:
         request.on_estimate(estimate)
     chunks = encode_chunks(part, encoder, request.on_progress)
@@ -190,7 +194,7 @@ def _make_engine(vectors: VectorStore, part: Path, request: Request) -> tuple[st
     from .plaid import build_plaid, plaid_obstacle
 
     if request.engine == "auto":
-        obstacle = plaid_obstacle(count)
+        obstacle = plaid_obstacle(count, request.encoder.dim, request.nbits)
         if obstacle is not None:
             _log.warning("exact search in place of PLAID: %s", obstacle)
             return "exact", f"PLAID cannot run: {obstacle}"

@@ -106,6 +106,11 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     )
 
 
+def is_hub_name(name: str) -> bool:
+    """Whether a checkpoint's name is one of the hub, and no folder."""
+    return _HUB_NAME.fullmatch(name) is not None
+
+
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 

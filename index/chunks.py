@@ -15,11 +15,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core import InputError, Passage, write_atomic
+from ..core import IndexStoreError, InputError, Passage, write_atomic
 from .corpus import CorpusFingerprint, checked_passages, passage_line, read_corpus
 from .encoder import Encoder
 from .folders import PLAN, writing
-from .store import DTYPE, VECTORS, IndexStore, PassageFile, lengths_path, vectors_path, write_passages
+from .store import (
+    DTYPE,
+    VECTORS,
+    IndexStore,
+    PassageFile,
+    VectorStore,
+    lengths_path,
+    vectors_path,
+    write_passages,
+)
 
 CHUNK = 512
 """Passages per file of vectors: some ten seconds of encoding, which is what interrupted work loses."""
@@ -89,13 +98,23 @@ def encode_chunks(folder: Path, encoder: Encoder, on_progress: OnProgress | None
     report = on_progress or (lambda done, total: None)
     for chunk in range(chunks):
         first, end = chunk * CHUNK, min((chunk + 1) * CHUNK, total)
-        # The vectors are written last, so where they are the chunk is whole.
-        if not vectors_path(folder, chunk).is_file():
+        if not _is_whole(folder, chunk, end - first, encoder.dim):
             texts = [passages[position].long_text for position in range(first, end)]
             arrays = encoder.encode_passages(texts, on_batch=lambda done, first=first: report(first + done, total))
             _write_chunk(folder, chunk, arrays)
         report(end, total)
     return chunks
+
+
+def _is_whole(folder: Path, chunk: int, passages: int, dim: int) -> bool:
+    """Whether a chunk was written to its end; one that was damaged since is made anew."""
+    if not vectors_path(folder, chunk).is_file():  # written last
+        return False
+    try:
+        store = VectorStore([(folder, 1)], dim, first=chunk)
+    except IndexStoreError:
+        return False
+    return len(store.lengths) == passages
 
 
 def copy_chunks(store: IndexStore, folder: Path, on_progress: OnProgress | None) -> int:

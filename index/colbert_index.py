@@ -10,15 +10,15 @@ import numpy as np
 
 from ..core import IndexStoreError, InputError, Passage, user_path
 from .build import Request, build_index
-from .checkpoint import EMBEDDED, open_checkpoint
+from .checkpoint import EMBEDDED, is_hub_name, open_checkpoint
 from .chunks import OnProgress
-from .encoder import Encoder
+from .encoder import PRECISIONS, Encoder
 from .estimate import OnEstimate
 from .exact import maxsim
 from .interface import Filter, PassageIndex, check_k, check_passages, check_queries, check_query, checked_ids
 from .manifest import Manifest, read_manifest, verify_files
 from .updates import add_passages, compact_index, delete_passages
-from .view import View, open_view
+from .view import View, open_view, while_it_changes
 
 
 class ColBERTIndex(PassageIndex):
@@ -84,11 +84,7 @@ class ColBERTIndex(PassageIndex):
             MissingDependencyError: PLAID was asked for and cannot run here.
             HopgateError: Another process is building the same index.
         """
-        # Where a link leads is replaced, not the link.
-        try:
-            folder = user_path(path).resolve()
-        except (OSError, RuntimeError) as error:
-            raise IndexStoreError(f"{path}: is a link that leads nowhere; name another folder") from error
+        folder = _resolved(path)
         if not isinstance(hybrid, bool | None):
             raise InputError(f"hybrid must be True, False or None, got {hybrid!r}")
         found = open_checkpoint(checkpoint)
@@ -121,12 +117,20 @@ class ColBERTIndex(PassageIndex):
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
             MissingDependencyError: The engine of the index cannot run here.
         """
-        folder = user_path(path).absolute()
-        manifest = read_manifest(folder)
+        folder = _resolved(path)
+        if not isinstance(hybrid, bool | None):
+            raise InputError(f"hybrid must be True, False or None, got {hybrid!r}")
+        manifest = while_it_changes(folder, lambda: read_manifest(folder))
         if checkpoint is None and manifest.checkpoint_is_local:
             raise IndexStoreError(
                 f"{folder}: was made with the local checkpoint {manifest.checkpoint!r}; name its folder as `checkpoint`"
             )
+        if (
+            checkpoint is None
+            and manifest.checkpoint != EMBEDDED
+            and (not is_hub_name(manifest.checkpoint) or manifest.checkpoint.startswith("embedded/"))
+        ):
+            raise IndexStoreError(f"{folder}: `checkpoint` is {manifest.checkpoint!r:.80}; build the index again")
         found = open_checkpoint(manifest.checkpoint if checkpoint is None else checkpoint)
         if found.fingerprint != manifest.checkpoint_fingerprint:
             raise IndexStoreError(
@@ -134,6 +138,8 @@ class ColBERTIndex(PassageIndex):
                 f"{manifest.checkpoint_fingerprint[:12]}) than {found.name} ({found.fingerprint[:12]}); name the right "
                 "one as `checkpoint` or build the index again"
             )
+        if found.settings.dim != manifest.dim or manifest.precision not in PRECISIONS[1:]:
+            raise IndexStoreError(f"{folder}: `dim` and `precision` do not fit the checkpoint; build the index again")
         encoder = Encoder(found, precision=manifest.precision, threads=threads)
         return cls(open_view(folder, encoder, hybrid), encoder, hybrid)
 
@@ -234,7 +240,7 @@ class ColBERTIndex(PassageIndex):
         Raises:
             IndexStoreError: A file is missing or is not the one that was built.
         """
-        verify_files(self._folder, self._view.store.manifest, again=True)
+        while_it_changes(self._folder, lambda: verify_files(self._folder, read_manifest(self._folder), again=True))
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -253,7 +259,8 @@ class ColBERTIndex(PassageIndex):
 
     def __reduce__(self) -> tuple[Any, ...]:
         checkpoint = self._encoder.checkpoint
-        return _reopen, (str(self._folder), str(checkpoint.path) if checkpoint.is_local else None, self._hybrid)
+        local = str(checkpoint.path) if checkpoint.is_local else None
+        return _reopen, (str(self._folder), local, self._hybrid, self._encoder.threads)
 
     @property
     def _folder(self) -> Path:
@@ -277,11 +284,15 @@ def read_info(path: str | Path, *, verify: bool = False) -> dict[str, Any]:
     Raises:
         IndexStoreError: The folder is missing, incomplete or damaged.
     """
-    folder = user_path(path).absolute()
-    manifest = read_manifest(folder)
-    if verify:
-        verify_files(folder, manifest, again=True)
-    return _info(folder, manifest)
+    folder = _resolved(path)
+
+    def read() -> Manifest:
+        manifest = read_manifest(folder)
+        if verify:
+            verify_files(folder, manifest, again=True)
+        return manifest
+
+    return _info(folder, while_it_changes(folder, read))
 
 
 def _info(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -289,5 +300,13 @@ def _info(folder: Path, manifest: Manifest) -> dict[str, Any]:
     return {"path": str(folder), **fields, "bytes": manifest.size}
 
 
-def _reopen(path: str, checkpoint: str | None, hybrid: bool | None) -> ColBERTIndex:
-    return ColBERTIndex.open(path, checkpoint=checkpoint, hybrid=hybrid)
+def _reopen(path: str, checkpoint: str | None, hybrid: bool | None, threads: int | None) -> ColBERTIndex:
+    return ColBERTIndex.open(path, checkpoint=checkpoint, hybrid=hybrid, threads=threads)
+
+
+def _resolved(path: str | Path) -> Path:
+    """Where an index lies: where a link leads, since what is replaced and locked is that, not the link."""
+    try:
+        return user_path(path).resolve()
+    except (OSError, RuntimeError) as error:
+        raise IndexStoreError(f"{str(path)[:200]}: is a link that leads nowhere; name another folder") from error

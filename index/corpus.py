@@ -63,7 +63,8 @@ def read_corpus(
             a folder as a dataset, and a name without a suffix that is no path is sought on the hub.
         split: The split of a dataset with several.
         fields: The source's names for ``id``, ``title`` and ``text``, where they are others than those above.
-        metadata: The fields to keep as metadata; by default all.
+        metadata: The fields to keep as metadata; by default all. Each must occur in a record. Where records can differ
+            (``jsonl``), that one is in none of them shows at the end of the source.
         passage_words: Words from which on a text is split, see :func:`~hopgate.index.splitting.split_passages`.
         overlap_words: Words that split passages may share; by default a fifth of ``passage_words``.
 
@@ -98,10 +99,23 @@ def _read(
 ) -> Iterator[Passage]:
     # A generator, so that the source is looked at only when it is read.
     located = _located(source, form, split, layout)
+    located = _all_found(located, layout, source)
     empty = f"{source}: holds no passages; give a source with at least one record"
     if lengths is not None:
         located = _split(_checked(located, empty=empty), *lengths)
     yield from checked_passages(located, empty=empty)
+
+
+def _all_found(located: Located, layout: Layout, source: str | Path) -> Located:
+    """Refuse, at the end, names of metadata that no record has."""
+    missing = layout.sought()
+    is_empty = True
+    for where, passage in located:
+        is_empty = False
+        missing.difference_update(passage.metadata)
+        yield where, passage
+    if missing and not is_empty:
+        raise CorpusError(f"{source}: no record has `{min(missing):.80}`, to be kept as metadata; correct the name")
 
 
 def _split(located: Located, words: int, overlap: int) -> Located:

@@ -53,7 +53,7 @@ class Encoder:
         self.checkpoint = checkpoint
         self._device = device
         self._wanted = precision
-        self._threads = threads
+        self.threads = threads
         self._model: Model | None = None
         self._loading = threading.Lock()
 
@@ -90,7 +90,7 @@ class Encoder:
         vectors: list[np.ndarray] = [np.empty((0, self.dim), np.float32)] * len(tokens)
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            with limited_threads(self._threads):
+            with limited_threads(self.threads):
                 encoded = model.passage_vectors([tokens[position] for position in batch], self.precision)
             for position, array in zip(batch, encoded, strict=True):
                 vectors[position] = array
@@ -118,7 +118,7 @@ class Encoder:
 
     def for_queries(self) -> AbstractContextManager[None]:
         """Limits torch's threads while a search runs."""
-        return limited_threads(self._threads or 1)
+        return limited_threads(self.threads or 1)
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """Tokens of passages that get a vector, at most: punctuation is counted too."""

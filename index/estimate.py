@@ -19,6 +19,8 @@ _COUNTED = 256
 _TIMED = 16
 _SPARE = 16 << 20
 """Bytes that are left to others on the disk."""
+_WORD = 8
+"""Bytes that a BM25 index keeps of a word of a passage."""
 _SCRATCH = 2.2
 """Bytes that compressing writes for each byte it keeps, its working files included."""
 
@@ -45,13 +47,14 @@ class BuildEstimate:
 OnEstimate = Callable[[BuildEstimate], None]
 
 
-def estimate_build(folder: Path, encoder: Encoder, *, compressed: float) -> BuildEstimate:
+def estimate_build(folder: Path, encoder: Encoder, *, compressed: float, hybrid: bool) -> BuildEstimate:
     """Estimate from a sample of passages.
 
     Args:
         folder: The hidden folder with the passages, and the chunks that are finished.
         encoder: The encoder.
         compressed: Bytes that an engine keeps of a vector beside it; 0 for exact search.
+        hybrid: Whether a BM25 index is built too.
 
     Raises:
         IndexStoreError: The disk is too small.
@@ -65,7 +68,7 @@ def estimate_build(folder: Path, encoder: Encoder, *, compressed: float) -> Buil
     chunks = range(chunk_count(count))
     share = sum(not vectors_path(folder, chunk).is_file() for chunk in chunks) / len(chunks)
     size = np.dtype(DTYPE).itemsize * encoder.dim
-    needed = int(count * tokens * (share * size + _SCRATCH * compressed))
+    needed = int(count * tokens * (share * size + _SCRATCH * compressed + hybrid * _WORD))
     seconds = None
     if share:
         timed = sampled[:: max(1, len(sampled) // _TIMED)]

@@ -14,6 +14,9 @@ DEPTH = 16
 SIZE = 65_536
 """Characters that the metadata of one passage may have."""
 
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
+"""Integers that other readers of JSON can hold, and that Python writes however long they are allowed to be."""
+
 _BROKEN = "half of a surrogate pair in {place}; replace the broken character"
 
 
@@ -30,6 +33,14 @@ def passage_fault(passage: Passage) -> str | None:
             return _BROKEN.format(place=f"passage {passage.id!r}")
     fault = metadata_fault(passage.metadata)
     return None if fault is None else f"`metadata` of passage {passage.id!r} {fault}"
+
+
+def shown(value: Any, most: int) -> str:
+    """A value for messages, shortened; its type if Python cannot write it, such as a number of many digits."""
+    try:
+        return f"{value!r:.{most}}"
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__}"
 
 
 def is_broken(text: str) -> bool:
@@ -53,7 +64,7 @@ def metadata_fault(metadata: Any) -> str | None:
             case Mapping() if depth == 0 or isinstance(value, dict):
                 for key in value:
                     if not isinstance(key, str):
-                        return f"has the key {key!r:.40}; keys must be strings"
+                        return f"has the key {shown(key, 40)}; keys must be strings"
                 pending.extend((item, depth + 1) for pair in value.items() for item in pair)
             case list() | tuple():
                 pending.extend((item, depth + 1) for item in value)
@@ -66,7 +77,9 @@ def metadata_fault(metadata: Any) -> str | None:
                 if not math.isfinite(value):
                     return f"holds the number {value}, which JSON does not have; use a finite number or null"
             case int():
-                size += value.bit_length() // 3
+                size += 8
+                if not _LEAST <= value <= _MOST:
+                    return "holds an integer of more than 64 bits; use a string, or a floating-point number"
             case None:
                 size += 4
             case _:

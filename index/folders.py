@@ -7,14 +7,17 @@ of ours, and a folder of these names without it is never touched.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ..core import IndexStoreError, locked
-from .manifest import is_index
+from .manifest import foreign, is_index
+
+_PATIENCE = 10.0
 
 PLAN = "hopgate-plan.json"
 """Marks a folder as made here, and says what its chunks belong to; goes last when a folder is removed."""
@@ -33,20 +36,39 @@ def held(path: Path, kinds: tuple[str, ...]) -> Iterator[None]:
         HopgateError: Another process is changing the index.
         IndexStoreError: The lock cannot be made, or a hidden folder is not ours.
     """
-    busy = f"{path}: another process is building this index; wait until it is done"
-    lock = locked(path.parent / f".{path.name}.hopgate-lock", busy=busy)
-    with writing(path):
-        lock.__enter__()
-        try:
+    with ExitStack() as stack:
+        with writing(path):
+            stack.enter_context(_lock(path))
             for kind in (*kinds, "old"):
                 _check_ours(beside(path, kind))
-        except BaseException:
-            lock.__exit__(None, None, None)
-            raise
-    try:
+            if os.path.ismount(path):
+                raise IndexStoreError(f"{path}: is a mount point, which cannot be replaced; name a folder within it")
+            _restore(path)
+            if is_index(path):
+                remove(beside(path, "old"))
         yield
-    finally:
-        lock.__exit__(None, None, None)
+
+
+def restore(path: Path) -> None:
+    """Put the old index back where replacing it was killed between two renames, waiting for who replaces it just now.
+
+    Raises:
+        HopgateError: Another process keeps the lock.
+    """
+    if not os.path.exists(path) and is_index(beside(path, "old")):  # noqa: PTH110 - false, not an error, for any name
+        with writing(path), _lock(path, timeout=_PATIENCE):
+            _restore(path)
+
+
+def _restore(path: Path) -> None:
+    old = beside(path, "old")
+    if not path.exists() and is_index(old):
+        old.rename(path)
+
+
+def _lock(path: Path, timeout: float = 0.0) -> AbstractContextManager[None]:
+    busy = f"{path}: another process is building this index; wait until it is done"
+    return locked(path.parent / f".{path.name}.hopgate-lock", timeout=timeout, busy=busy)
 
 
 def check_target(path: Path) -> None:
@@ -57,6 +79,9 @@ def check_target(path: Path) -> None:
         raise IndexStoreError(f"{path}: is a file; name a folder that does not exist yet")
     if path.is_dir() and any(path.iterdir()) and not is_index(path):
         raise IndexStoreError(f"{path}: exists and is not an index; name a folder that does not exist yet")
+    other = foreign(path) if is_index(path) else None
+    if other is not None:
+        raise IndexStoreError(f"{path}: holds {other!r}, which is no part of an index; move it elsewhere")
 
 
 def begin(folder: Path) -> None:
@@ -101,8 +126,16 @@ def put_in_place(part: Path, path: Path) -> None:
             old.rename(path)
         raise
     (path / PLAN).unlink(missing_ok=True)
-    with suppress(OSError):  # the index is there; what is left goes with the next build
+    with suppress(OSError, IndexStoreError):  # the index is there; what is left goes with the next build
         remove(old)
+
+
+def refuse_links(path: Path) -> None:
+    """Raise IndexStoreError if something in an index leads elsewhere, where an update must not write or remove."""
+    for folder in (path, path / "added"):
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.is_symlink():
+                raise IndexStoreError(f"{entry}: is a link that may lead out of the index; build the index again")
 
 
 @contextmanager
@@ -112,9 +145,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room or choose another folder" if full else "choose a folder that can be written"
         raise IndexStoreError(
-            f"{path}: cannot write the index ({reason}); make room or choose another folder, then start again: "
-            "finished chunks are kept"
+            f"{path}: cannot write the index ({reason}); {remedy}, then start again: finished chunks are kept"
         ) from error
 
 

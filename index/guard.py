@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -17,6 +18,10 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATH = "/healthz"
 """The one path that needs no token."""
+
+_DRAINED = 32 << 20
+_DRAIN_SECONDS, _QUIET_SECONDS = 5.0, 0.5
+"""How much of the body of a refused request is read, since a client that still sends may never see the answer."""
 
 
 class Guard:
@@ -47,6 +52,7 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
+            await self._drain(scope, receive)
             await _refuse(send, *refusal)
             return
         try:
@@ -56,6 +62,7 @@ class Guard:
             await _refuse(send, 408, f"the body has not arrived within {self._body_seconds:g} seconds")
             return
         except _TooLarge:
+            await self._drain(scope, receive)
             await _refuse(send, *self._too_large())
             return
         except _Gone:
@@ -95,6 +102,19 @@ class Guard:
             if not message.get("more_body", False):
                 return bytes(body)
 
+    async def _drain(self, scope: Scope, receive: Receive) -> None:
+        # Whoever asks first whether to send a body will not send it.
+        if any(name.lower() == b"expect" for name, _ in scope["headers"]):
+            return
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while size < _DRAINED:
+                    message = await asyncio.wait_for(receive(), _QUIET_SECONDS)
+                    size += len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+
 
 class _TooLarge(Exception):
     """More bytes have come than a body may have."""
@@ -127,7 +147,7 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(send: Send, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-    # The rest of the body, if there is any, is not read.
+    # If there is still more of the body, it is not read.
     body = json.dumps({"detail": detail}).encode()
     fields = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
     pairs = [(name.encode(), value.encode()) for name, value in {**fields, **(headers or {})}.items()]

@@ -18,6 +18,9 @@ class ServerLimits:
         results: Passages in one answer: the number of queries times ``k``.
         passages: Passages to rerank, or to look up, in one request.
         ids: Ids of a filter in one request.
+        connections: Open connections, and at most half the files that the process may open. One more takes the place
+            of the one without a request that has waited longest.
+        head_seconds: Seconds in which a request's first line and headers must have arrived.
         body: Bytes of a request's body.
         body_seconds: Seconds in which the body must have arrived.
         searches: Requests that are worked on at the same time.
@@ -33,6 +36,8 @@ class ServerLimits:
     results: int = 10_000
     passages: int = 1000
     ids: int = 100_000
+    connections: int = 1000
+    head_seconds: float = 10.0
     body: int = 8 << 20
     body_seconds: float = 30.0
     searches: int = 4
@@ -42,7 +47,7 @@ class ServerLimits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            kind = int | float if field.name in ("body_seconds", "patience") else int
+            kind = int | float if field.name in ("head_seconds", "body_seconds", "patience") else int
             if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or value <= 0:
                 # A server may refuse to let anything wait.
                 if field.name == "waiting" and value == 0 and not isinstance(value, bool):

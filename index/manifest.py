@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,6 +17,14 @@ NAME = "manifest.json"
 """File name of the manifest within an index folder."""
 
 _REBUILD = "build the index again"
+
+_ADDED = re.compile(r"added/\d{4,9}")
+_DELETED = re.compile(r"deleted-\d{4,9}\.npy")
+_LEXICAL = re.compile(r"lexical-\d{4,9}")
+_OURS = re.compile(
+    rf"manifest\.json|passages\.(jsonl|offsets\.npy)|vectors|plaid|added|hopgate-plan\.json|\..*\.part"
+    rf"|{_DELETED.pattern}|{_LEXICAL.pattern}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +104,24 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder has a manifest, whatever its state."""
-    return (folder / NAME).is_file()
+    """Whether a folder holds an index of ours, of any format and whatever its state.
+
+    A file called manifest.json alone does not make one: many programs have such files.
+    """
+    try:
+        if not (folder / NAME).is_file():
+            return False
+        if (folder / "passages.offsets.npy").is_file() and (folder / "vectors").is_dir():
+            return True
+        record = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and {"format", "corpus_fingerprint", "checkpoint_fingerprint"} <= set(record)
+
+
+def foreign(folder: Path) -> str | None:
+    """The name of something in the folder of an index that is no part of one; ``None`` if there is nothing."""
+    return next((path.name for path in sorted(folder.iterdir()) if not _OURS.fullmatch(path.name)), None)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -105,11 +130,14 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         IndexStoreError: The folder is missing, is not an index, is of another format, or is incomplete or damaged.
     """
-    if not folder.is_dir():
-        raise IndexStoreError(f"{folder}: no such index folder; build it first")
     path = folder / NAME
-    if not path.is_file():
-        raise IndexStoreError(f"{folder}: has no {NAME}, so it is not a finished index; build it first")
+    try:
+        if not folder.is_dir():
+            raise IndexStoreError(f"{folder}: no such index folder; build it first")
+        if not path.is_file():
+            raise IndexStoreError(f"{folder}: has no {NAME}, so it is not a finished index; build it first")
+    except OSError as error:
+        raise IndexStoreError(f"{folder}: cannot be read ({error.strerror}); check the path") from error
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -174,14 +202,18 @@ def _check_fields(path: Path, record: dict[str, Any]) -> None:
         raise IndexStoreError(f"{path}: unknown field `{unknown[0]}`; {_REBUILD}")
     if not record["segments"]:
         raise IndexStoreError(f"{path}: `segments` is empty; {_REBUILD}")
-    for segment in record["segments"]:
+    for number, segment in enumerate(record["segments"]):
         whole = isinstance(segment, dict) and set(segment) == {"folder", "passages", "chunks"}
         counts = whole and all(type(segment[key]) is int and segment[key] > 0 for key in ("passages", "chunks"))
-        if not counts or not isinstance(segment["folder"], str):
+        folder = segment["folder"] if counts else None
+        named = folder == "." if number == 0 else isinstance(folder, str) and _ADDED.fullmatch(folder) is not None
+        if not named or folder in [other["folder"] for other in record["segments"][:number]]:
             raise IndexStoreError(f"{path}: `segments` holds {segment!r:.80}; {_REBUILD}")
-    inside = [segment["folder"] for segment in record["segments"]]
-    inside += [record[field] for field in ("deleted", "lexical") if record[field] is not None]
-    for name in (*inside, *record["files"]):
+    # These are removed when an update replaces them, so no other name will do.
+    for field, form in (("deleted", _DELETED), ("lexical", _LEXICAL)):
+        if record[field] is not None and not form.fullmatch(record[field]):
+            raise IndexStoreError(f"{path}: `{field}` is {record[field]!r:.80}; {_REBUILD}")
+    for name in record["files"]:
         # A path that leads out of the folder would have another file read in place of the index's own.
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or "\\" in name:
@@ -193,11 +225,13 @@ def _check_fields(path: Path, record: dict[str, Any]) -> None:
 
 def _check_size(folder: Path, name: str, expected: dict[str, Any]) -> None:
     path = folder / name
-    if not path.is_file():
-        raise IndexStoreError(f"{path}: is missing; {_REBUILD}")
-    if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()):
-        raise IndexStoreError(f"{path}: is a link that may lead out of the index; {_REBUILD}")
-    if path.stat().st_size != expected["bytes"]:
-        raise IndexStoreError(
-            f"{path}: has {path.stat().st_size:,} bytes and should have {expected['bytes']:,}; {_REBUILD}"
-        )
+    try:
+        if not path.is_file():
+            raise IndexStoreError(f"{path}: is missing; {_REBUILD}")
+        if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()):
+            raise IndexStoreError(f"{path}: is a link that may lead out of the index; {_REBUILD}")
+        size = path.stat().st_size
+    except (OSError, RuntimeError) as error:
+        raise IndexStoreError(f"{str(path)[:200]}: cannot be read ({error!s:.100}); {_REBUILD}") from error
+    if size != expected["bytes"]:
+        raise IndexStoreError(f"{path}: has {size:,} bytes and should have {expected['bytes']:,}; {_REBUILD}")

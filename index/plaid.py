@@ -47,8 +47,10 @@ _FEW = 1024
 _PADDING = 512
 
 
-def plaid_obstacle(vectors: int) -> str | None:
+def plaid_obstacle(vectors: int, dim: int, nbits: int) -> str | None:
     """Why PLAID cannot be used for so many vectors on this machine, or ``None`` if it can."""
+    if dim % (8 * nbits):
+        return f"nbits={nbits} does not fit vectors of {dim} dimensions, which must be a multiple of {8 * nbits}"
     if vectors < FEWEST_VECTORS:
         return f"PLAID needs at least {FEWEST_VECTORS:,} token vectors and there are {vectors:,}; use engine='exact'"
     try:
@@ -72,13 +74,10 @@ def build_plaid(vectors: VectorStore, folder: Path, *, nbits: int) -> None:
         IndexStoreError: colbert-ai failed.
     """
     count, dim = int(vectors.lengths.sum()), vectors.chunks[0].shape[1]
-    if count < FEWEST_VECTORS:
-        raise InputError(plaid_obstacle(count) or "")
-    if dim % (8 * nbits):
-        raise InputError(
-            f"nbits={nbits} does not fit vectors of {dim} dimensions, which must be a multiple of {8 * nbits}"
-        )
     load_extensions()
+    obstacle = plaid_obstacle(count, dim, nbits)
+    if obstacle is not None:
+        raise InputError(obstacle)
     folder.mkdir()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="plaid-") as scratch, captured_output() as last_line:
         try:
@@ -170,9 +169,9 @@ class PlaidEngine:
     def __init__(self, folder: Path, vectors: VectorStore, covered: int) -> None:
         load_extensions()
         self._arrays = {name: load_array(folder / f"{name}.npy") for name in _ARRAYS}
-        tokens = int(vectors.lengths[:covered].sum())
-        if not len(self._arrays["codes"]) == len(self._arrays["residuals"]) == tokens:
-            raise IndexStoreError(f"{folder}: does not fit the vectors; build the index again")
+        fault = _fault(self._arrays, vectors, covered)
+        if fault is not None:
+            raise IndexStoreError(f"{folder}: {fault}; build the index again")
         self._covered, self._lengths = covered, vectors.lengths
         self._exact = ExactEngine(vectors)
         self._added = ExactEngine(vectors, since=covered) if covered < len(vectors.lengths) else None
@@ -187,16 +186,17 @@ class PlaidEngine:
         """
         total = len(self._lengths)
         count = total if allowed is None else int(allowed.sum())
+        known = self._covered if allowed is None else int(allowed[: self._covered].sum())
         if count <= max(2 * k, _FEW):
             return self._exact.candidates(queries, k, allowed)
         found: list[np.ndarray] = []
         added = None if self._added is None else self._added.candidates(queries, k, allowed)
         for number, query in enumerate(queries):
             positions = self._found(query, k, allowed)
-            if added is not None:
-                positions = np.concatenate([positions, added[number]])
-            if len(positions) < k:
+            if len(positions) < min(k, known):
                 positions = self._exact.candidates([query], k, allowed)[0]
+            elif added is not None:
+                positions = np.concatenate([positions, added[number]])
             found.append(positions)
         return found
 
@@ -219,7 +219,10 @@ class PlaidEngine:
         keep = None
         if allowed is not None:
             mask = torch.from_numpy(allowed)
-            keep = lambda positions: positions[mask[positions.long()]]  # noqa: E731
+
+            def keep(positions: torch.Tensor) -> torch.Tensor:
+                return positions[mask[positions.long()]]
+
         positions, scores = self._loaded().rank(config, queries, filter_fn=keep)
         if not np.isfinite(scores).all():
             raise IndexStoreError(NOT_FINITE)
@@ -269,3 +272,27 @@ def _scorer(arrays: dict[str, np.ndarray], lengths: np.ndarray) -> Any:
             self.embeddings = ResidualCodec.Embeddings(*padded)
 
     return Scorer("", use_gpu=False)
+
+
+def _fault(arrays: dict[str, np.ndarray], vectors: VectorStore, covered: int) -> str | None:
+    """What is wrong with arrays, in words: compiled code reads where they point to without looking."""
+    centroids, codes, residuals = arrays["centroids"], arrays["codes"], arrays["residuals"]
+    ivf, ivf_lengths = arrays["ivf"], arrays["ivf_lengths"]
+    kinds = {"centroids": "f", "cutoffs": "f", "weights": "f", "ivf": "i", "ivf_lengths": "i", "codes": "i"}
+    for name, array in arrays.items():
+        if array.dtype.kind != kinds.get(name, "u") or array.ndim != (2 if name in ("centroids", "residuals") else 1):
+            return f"{name}.npy has the wrong type or shape"
+    tokens, dim = int(vectors.lengths[:covered].sum()), vectors.chunks[0].shape[1]
+    if not len(codes) == len(residuals) == tokens or centroids.shape[1] != dim:
+        return "does not fit the vectors"
+    bits = residuals.shape[1] * 8 / dim
+    if bits not in (1, 2, 4, 8) or len(arrays["weights"]) != 2**bits or len(arrays["cutoffs"]) != 2**bits - 1:
+        return "weights.npy and residuals.npy do not fit together"
+    if len(ivf_lengths) != len(centroids) or (ivf_lengths < 0).any() or int(ivf_lengths.sum()) > len(ivf):
+        return "ivf.npy and ivf_lengths.npy do not fit together"
+    for name, limit in (("codes", len(centroids)), ("ivf", covered)):
+        if len(arrays[name]) and not 0 <= int(arrays[name].min()) <= int(arrays[name].max()) < limit:
+            return f"{name}.npy points to what is not there"
+    if not all(np.isfinite(arrays[name]).all() for name in ("centroids", "cutoffs", "weights")):
+        return "holds numbers that are not finite"
+    return None

@@ -63,12 +63,20 @@ def top(store: IndexStore, positions: np.ndarray, scores: np.ndarray, k: int) ->
     return sorted(pairs, key=lambda pair: (-pair[1], store[pair[0]].id if counts[pair[1]] > 1 else ""))[:k]
 
 
+def fused_depth(k: int) -> int:
+    """How many passages of the ranking by late interaction :func:`fused` needs to give k."""
+    return FUSED_DEPTH if k <= FUSED_DEPTH else k + FUSED_DEPTH
+
+
 def fused(store: IndexStore, late: Scored, lexical: Scored, k: int) -> Scored:
     """Two rankings as one, by weighted reciprocal rank (Cormack et al. 2009, Reciprocal Rank Fusion, SIGIR).
 
+    The first 50 passages of each ranking are fused, whatever k is, so that a larger k changes nothing about the first
+    results. The others follow in the order of late interaction.
+
     Args:
         store: The index, for the ids of ties.
-        late: The ranking by late interaction.
+        late: The ranking by late interaction, of the length that :func:`fused_depth` says or of all passages.
         lexical: The ranking by BM25.
         k: How many passages are wanted.
 
@@ -77,9 +85,12 @@ def fused(store: IndexStore, late: Scored, lexical: Scored, k: int) -> Scored:
     """
     sums: dict[int, float] = {}
     for weight, ranking in ((1.0, late), (LEXICAL_WEIGHT, lexical)):
-        for rank, (position, _) in enumerate(ranking):
+        for rank, (position, _) in enumerate(ranking[:FUSED_DEPTH]):
             sums[position] = sums.get(position, 0.0) + weight / (_SMOOTHING + 1 + rank)
     largest = (1.0 + LEXICAL_WEIGHT) / (_SMOOTHING + 1)
     positions = np.fromiter(sums, np.int64, len(sums))
     scores = np.round(np.fromiter(sums.values(), np.float64, len(sums)) / largest, 6)
-    return top(store, positions, scores, k)
+    first = top(store, positions, scores, k)
+    others = [position for position, _ in late[FUSED_DEPTH:] if position not in sums]
+    least = first[-1][1] if first else 1.0
+    return first + [(position, least / (2 + rank)) for rank, position in enumerate(others[: k - len(first)])]

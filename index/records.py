@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import CorpusError, InputError, Passage
+from .faults import shown
 from .values import json_value
 
 KNOWN = {
@@ -91,6 +92,10 @@ class Layout:
         if set(self.names("text")).isdisjoint(columns):
             raise CorpusError(f"{where}: {_no_text(columns)}")
 
+    def sought(self) -> set[str]:
+        """The names to keep as metadata, without those that are an id, title or text."""
+        return set(self.kept or ()).difference({_METADATA}, *map(self.names, KNOWN))
+
     def passage(self, record: Mapping[str, Any], where: str, number: int | None) -> Passage:
         """The passage that a record is.
 
@@ -119,7 +124,7 @@ class Layout:
             identifier = str(number)
         if "text" not in found and set(self.names("text")).isdisjoint(record):
             raise CorpusError(f"{where}: {_no_text(record)}")
-        title = record.get(found.get("title", ""), "")
+        title = record[found["title"]] if "title" in found else ""
         if not isinstance(title, str):
             kind = type(title).__name__
             raise CorpusError(f"{where}: `{found['title']}` must be a string, got {kind}; correct or remove it")
@@ -151,10 +156,12 @@ class Layout:
 
 def _identifier(record: Mapping[str, Any], name: str, where: str) -> str:
     value = record.get(name)
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        shown = f"{value!r:.80}"
-        raise CorpusError(f"{where}: `{name}` must be a non-empty string or an integer, got {shown}; add one")
-    return str(value)
+    try:
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)
+    except ValueError as error:
+        raise CorpusError(f"{where}: `{name}` is a number of too many digits; make it a string") from error
+    raise CorpusError(f"{where}: `{name}` must be a non-empty string or an integer, got {shown(value, 80)}; add one")
 
 
 def _text(value: Any, name: str, where: str) -> str:

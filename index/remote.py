@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
+import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,7 +38,7 @@ class RemoteIndex(PassageIndex):
     An original server searches only: no filter, no ``rerank``, ``passages`` or ``len``, and at most 100 passages for
     a query. Its ids are its numbers as strings, and its texts are split into title and text at the first `` | ``.
 
-    Threads may share it. Copies (``copy``, ``deepcopy``) are the object itself. A pickle holds the address and the
+    Threads may share it, and processes that are forked: each has its own connections and results. Copies (``copy``, ``deepcopy``) are the object itself. A pickle holds the address and the
     settings but never the token: an object that had one takes it, when it is unpickled, from the environment variable
     ``HOPGATE_TOKEN``. As a callable it is a tool for ``dspy.ReAct`` that returns texts. Nothing is sent before it is
     used for the first time.
@@ -44,7 +46,7 @@ class RemoteIndex(PassageIndex):
     Args:
         url: Where the server is: ``http://127.0.0.1:8893``. If it ends in ``/api/search`` it is the address at which
             an original server searches.
-        timeout: Seconds for connecting, for each wait for data, and for an answer to be complete once it has begun.
+        timeout: Seconds for an attempt, from connecting to the end of the answer.
         retries: Further attempts after connections that fail, timeouts, and the statuses 429, 502, 503 and 504.
         backoff: Seconds of the first pause between attempts; it doubles each time, and is at most 10 seconds, even if
             the server asks for more (``Retry-After``).
@@ -86,6 +88,7 @@ class RemoteIndex(PassageIndex):
         )
         self._cache: LRUCache[Hashable, tuple[Passage, ...]] | None = None
         self._lock = threading.Lock()
+        _alive.add(self)
 
     def search_many(
         self,
@@ -205,6 +208,11 @@ class RemoteIndex(PassageIndex):
     def __reduce__(self) -> tuple[Any, ...]:
         return _reconnect, (self.url, asdict(self._settings), self._has_token)
 
+    def _start_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._cache = None
+        self._http.start_anew()
+
     def _run(self, steps: Steps[T]) -> T:
         answer: Any = None
         failure: RemoteIndexError | None = None
@@ -248,6 +256,19 @@ class RemoteIndex(PassageIndex):
             if self._cache is None:
                 self._cache = LRUCache(self._settings.cache_size)
             self._cache[key] = passages
+
+
+_alive: weakref.WeakSet[RemoteIndex] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # Only in the new process.
+    for index in list(_alive):
+        index._start_anew()
+
+
+if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork.
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _own(passage: Passage) -> Passage:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import Passage, RemoteIndexError
-from .corpus import is_broken
+from .faults import is_broken, metadata_fault
 
 ORIGINAL_MAX_K = 100
 """Passages that an original ColBERT server gives for a query, whatever is asked for."""
@@ -65,12 +65,13 @@ def found_of(answer: Any, queries: int, k: int, url: str) -> list[list[Passage]]
     """The results of ``/search_many``.
 
     Raises:
-        RemoteIndexError: They are not results for so many queries and passages.
+        RemoteIndexError: They are not results for so many queries and passages: one has no score, is better than the
+            one before it, or occurs twice.
     """
     results = _list(_field(answer, "results", url), url, "`results`")
     if len(results) != queries:
         raise _malformed(url, "`results`", f"has {len(results):,} lists for {queries:,} queries")
-    return [_records(one, k, url, f"`results[{number}]", scored=True) for number, one in enumerate(results)]
+    return [_ranking(one, k, url, f"`results[{number}]") for number, one in enumerate(results)]
 
 
 def passages_of(answer: Any, ids: Sequence[str], url: str) -> list[Passage]:
@@ -125,6 +126,21 @@ def plain_topk(answer: Any, k: int, url: str) -> list[Passage]:
     return found
 
 
+def _ranking(value: Any, k: int, url: str, name: str) -> list[Passage]:
+    found = _records(value, k, url, name, scored=True)
+    seen: set[str] = set()
+    best = math.inf
+    for number, passage in enumerate(found):
+        where, score = f"{name}[{number}]`", passage.score
+        if score is None or score > best:
+            raise _malformed(url, where, "has no `score`" if score is None else "is better than the one before it")
+        if passage.id in seen:
+            raise _malformed(url, where, f"has the id {passage.id!r:.40} a second time")
+        seen.add(passage.id)
+        best = score
+    return found
+
+
 def _records(value: Any, most: int, url: str, name: str, *, scored: bool) -> list[Passage]:
     records = _list(value, url, f"{name}`")
     if len(records) > most:
@@ -136,8 +152,9 @@ def _passage(record: Any, url: str, where: str, scored: bool) -> Passage:
     identifier, title, text = (_text(record, name, url, where) for name in ("id", "title", "text"))
     score = record.get("score")
     metadata = record.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        raise _malformed(url, where, "has `metadata` that is no object")
+    fault = None if metadata is None else metadata_fault(metadata)
+    if fault is not None:
+        raise _malformed(url, where, f"has `metadata` that {fault}")
     number = None if score is None or not scored else _score(score, url, where)
     return Passage(identifier, title, text, number, metadata or {})
 

@@ -1,11 +1,11 @@
-"""Requests to an index server: retries, and limits on how long and how large an answer may be."""
+"""Requests to an index server: retries, and limits on how long an attempt may take and how large an answer may be."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import httpx
     from tenacity import RetryCallState
+
+    from .remote_deadline import Deadline
 
 _LONGEST_PAUSE = 10.0
 """Seconds between two attempts, whatever the server asks for."""
@@ -65,7 +67,7 @@ class Http:
     """Sends calls. Threads may share it.
 
     Args:
-        timeout: Seconds for connecting, for each wait for data, and for the whole answer once it has begun.
+        timeout: Seconds for an attempt, from connecting to the end of the answer.
         retries: Further attempts after a failure that may pass.
         backoff: Seconds of the first pause; it doubles each time, is shortened at random and is at most 10 seconds.
         token: Sent as ``Authorization: Bearer ...``.
@@ -86,6 +88,7 @@ class Http:
             self._headers["authorization"] = f"Bearer {token}"
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
+        self._deadline: Deadline | None = None
         self._tls: ssl.SSLContext | None = None
         self._closed = False
 
@@ -98,8 +101,9 @@ class Http:
         """
         from tenacity import Retrying
 
-        client, request = self._shared_client(), self._request(call)
-        return _value(call, Retrying(**self._policy())(self._attempt, client, call, request))
+        client, deadline = self._shared_client()
+        request = self._request(call)
+        return _value(call, Retrying(**self._policy())(self._attempt, client, deadline, call, request))
 
     async def asend(self, call: Call) -> Any:
         """As :meth:`send`. The connection is used once, since it belongs to the event loop."""
@@ -111,6 +115,12 @@ class Http:
         async with httpx.AsyncClient(**self._options()) as client:
             return _value(call, await AsyncRetrying(**self._policy())(self._aattempt, client, call, request))
 
+    def start_anew(self) -> None:
+        """Leave the connections to the process that this one was forked from; two that share one mix up answers."""
+        # Another thread may have held the lock, also those inside the client: nothing of it can be closed.
+        self._lock = threading.Lock()
+        self._client = None
+
     def close(self) -> None:
         """Close the connections; nothing can be sent any more."""
         with self._lock:
@@ -118,15 +128,19 @@ class Http:
         if client is not None:
             client.close()
 
-    def _shared_client(self) -> httpx.Client:
+    def _shared_client(self) -> tuple[httpx.Client, Deadline]:
         import httpx
+
+        from .remote_deadline import Deadline, set_deadline
 
         with self._lock:
             if self._closed:
                 raise InputError("this RemoteIndex has been closed; make another")
-            if self._client is None:
-                self._client = httpx.Client(**self._options())
-            return self._client
+            if self._client is None or self._deadline is None:
+                client, self._deadline = httpx.Client(**self._options()), Deadline()
+                set_deadline(client, self._deadline)
+                self._client = client
+            return self._client, self._deadline
 
     def _options(self) -> dict[str, Any]:
         import httpx
@@ -173,12 +187,12 @@ class Http:
         pause = pause * random.uniform(0.5, 1.0) if asked is None else pause + random.uniform(0, self._backoff)
         return min(pause, _LONGEST_PAUSE)
 
-    def _attempt(self, client: httpx.Client, call: Call, request: dict[str, Any]) -> _Outcome:
+    def _attempt(self, client: httpx.Client, deadline: Deadline, call: Call, request: dict[str, Any]) -> _Outcome:
         import httpx
 
-        answer = _Answer(call, self._max_bytes, self._timeout)
+        answer = _Answer(call, self._max_bytes)
         try:
-            with client.stream(**request) as response:
+            with deadline.within(self._timeout), client.stream(**request) as response:
                 answer.begin(response)
                 for chunk in response.iter_raw():
                     answer.add(chunk)
@@ -191,16 +205,16 @@ class Http:
     async def _aattempt(self, client: httpx.AsyncClient, call: Call, request: dict[str, Any]) -> _Outcome:
         import httpx
 
-        answer = _Answer(call, self._max_bytes, self._timeout)
+        answer = _Answer(call, self._max_bytes)
         try:
-            async with client.stream(**request) as response:
+            async with asyncio.timeout(self._timeout), client.stream(**request) as response:
                 answer.begin(response)
                 async for chunk in response.aiter_raw():
                     answer.add(chunk)
             return answer.outcome()
         except RemoteIndexError as error:
             return _Outcome(error=error)
-        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, TimeoutError) as error:
             return self._failure(call, error)
 
     def _failure(self, call: Call, error: Exception) -> _Outcome:
@@ -209,11 +223,12 @@ class Http:
         if isinstance(error, httpx.InvalidURL):
             # Only the query of an original server is part of an address.
             return _Outcome(error=InputError(f"{call.url}: the query does not fit into an address; ask a shorter one"))
-        if isinstance(error, httpx.TimeoutException):
-            message = f"{call.url}: no answer within {self._timeout:g} seconds; give a larger `timeout`"
+        is_late = isinstance(error, httpx.TimeoutException | TimeoutError)
+        if is_late:
+            message = f"{call.url}: no whole answer within {self._timeout:g} seconds; give a larger `timeout`"
         else:
             message = f"{call.url}: cannot be reached ({str(error) or type(error).__name__}); is the server running?"
-        again = isinstance(error, httpx.TimeoutException | httpx.NetworkError | httpx.RemoteProtocolError)
+        again = is_late or isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
         failure = RemoteIndexError(message)
         failure.__cause__ = error
         return _Outcome(error=failure, again=again)
@@ -222,18 +237,15 @@ class Http:
 class _Answer:
     """An answer that is coming in."""
 
-    def __init__(self, call: Call, max_bytes: int, timeout: float) -> None:
+    def __init__(self, call: Call, max_bytes: int) -> None:
         self._url = call.url
         self._max_bytes = max_bytes
-        self._timeout = timeout
-        self._deadline = float("inf")
         self._body = bytearray()
         self._status = 0
         self._headers: Mapping[str, str] = {}
 
     def begin(self, response: httpx.Response) -> None:
         self._status, self._headers = response.status_code, response.headers
-        self._deadline = time.monotonic() + self._timeout
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             # A few compressed bytes can become gigabytes.
@@ -246,8 +258,6 @@ class _Answer:
                 "`max_bytes`",
                 status=self._status,
             )
-        if time.monotonic() > self._deadline:
-            raise RemoteIndexError(f"{self._url}: the answer is not complete after {self._timeout:g} seconds")
         self._body += chunk
 
     def outcome(self) -> _Outcome:

@@ -23,6 +23,10 @@ DEFAULT_PORT = 8893
 _LONGEST_HEAD = 256 << 10
 """Bytes of a request's first line and headers: enough for any query of 10,000 characters in a URL."""
 _IDLE_SECONDS = 30
+_ACCEPTED_AT_ONCE = 16
+"""Connections that are taken before the first of them is looked at, and may be one too many."""
+_QUEUE = 2048
+"""Connections that the system holds until they are taken."""
 _GRACE_SECONDS = 30
 
 
@@ -32,7 +36,7 @@ class IndexServer:
     The port is taken when the server is made; requests that arrive before it runs wait. Use it as a context manager
     to serve from a thread, or call :meth:`run` to serve until the process is told to stop.
 
-    Paths: ``/api/search`` (GET and POST, as the original ColBERT server), ``/search_many``, ``/rerank``, ``/passages``,
+    Paths: ``/api/search`` (GET and POST, as the original ColBERT server; also at ``/``), ``/search_many``, ``/rerank``, ``/passages``,
     ``/info``, ``/healthz``, and ``/openapi.json``, which describes them.
 
     Args:
@@ -125,10 +129,14 @@ class IndexServer:
         import uvicorn
 
         from .server_app import make_app
+        from .server_protocol import make_protocol
+
+        listening = self._socket
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
+                listening.listen(_QUEUE)
                 if on_ready is not None:
                     on_ready()
 
@@ -143,7 +151,8 @@ class IndexServer:
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=make_protocol(self._limits, _most_connections(self._limits)),
+                backlog=_ACCEPTED_AT_ONCE,
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -156,6 +165,15 @@ class IndexServer:
             )
         )
         return self._server
+
+
+def _most_connections(limits: ServerLimits) -> int:
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit.
+        return limits.connections
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits.connections if files == resource.RLIM_INFINITY else max(1, min(limits.connections, files // 2))
 
 
 def require_server_packages() -> None:
@@ -174,9 +192,11 @@ def _listen(host: str, port: int, *, has_token: bool) -> tuple[socket.socket, st
     """A socket that listens, its address, and whether only this machine reaches it."""
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
         raise InputError(f"a port is a whole number from 0 to 65535, got {port!r:.80}")
+    if not isinstance(host, str) or not host:
+        raise InputError(f"a host must be an address or a name of this machine, got {host!r:.80}; try 127.0.0.1")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{host!r:.80} is no address or name of this machine ({error}); try 127.0.0.1") from error
     family, _, _, _, place = min(found, key=lambda one: one[0] != socket.AF_INET)
     address = str(place[0])
@@ -192,7 +212,7 @@ def _listen(host: str, port: int, *, has_token: bool) -> tuple[socket.socket, st
         # The port of a server that has just ended can be taken again at once.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
-        listening.listen(2048)
+        listening.listen(_QUEUE)
     except OSError as error:
         listening.close()
         raise InputError(_why_not(error, host, port)) from error

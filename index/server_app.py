@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
@@ -118,6 +119,7 @@ def make_app(
         responses=_FAILURES,
         redirect_slashes=False,
     )
+    app.router.route_class = _bounded_route(limits)
     _add_failures(app)
     _add_paths(app, index, limits, workers)
     app.add_middleware(
@@ -145,13 +147,20 @@ def _add_paths(app: FastAPI, index: PassageIndex, limits: ServerLimits, workers:
     ) -> Response:
         return await search(query, k, None)
 
+    # `dspy.ColBERTv2` asks at the very address that it is given.
+    @app.get("/", include_in_schema=False)
+    async def get_root(query: str | None = None, k: Annotated[int, Query(ge=1)] = 10) -> Response:
+        if query is None:
+            raise HTTPException(404)
+        return await search(query, k, None)
+
+    @app.post("/", include_in_schema=False)
     @app.post("/api/search", response_model=wire.SearchAnswer, operation_id="search_post", summary="Search")
     async def post_search(request: wire.SearchRequest) -> Response:
         return await search(request.query, request.k, request.ids)
 
     @app.post("/search_many", response_model=wire.SearchManyAnswer, summary="Search for several queries")
     async def search_many(request: wire.SearchManyRequest) -> Response:
-        limits.check_count(len(request.queries), "queries", limits.queries)
         check_queries(request.queries)
         limits.check_k(request.k, len(request.queries))
         _check_ids(request.ids, limits)
@@ -164,7 +173,6 @@ def _add_paths(app: FastAPI, index: PassageIndex, limits: ServerLimits, workers:
 
     @app.post("/rerank", response_model=wire.RerankAnswer, summary="Order passages by their score for a query")
     async def rerank(request: wire.RerankRequest) -> Response:
-        limits.check_count(len(request.passages), "passages", limits.passages)
         check_query(request.query)
         return _json(await workers.run(lambda: _encoded({"results": _reranked(index, request)})))
 
@@ -231,6 +239,34 @@ def _add_failures(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> Response:
         # Starlette raises it again when this has been sent, and uvicorn logs it.
         return _failure(500, "an error in the server; its log says more")
+
+
+def _bounded_route(limits: ServerLimits) -> type[APIRoute]:
+    """The class of routes that count the items of lists in a body before each of them is looked at."""
+    most = {"queries": limits.queries, "passages": limits.passages, "ids": max(limits.ids, limits.passages)}
+
+    class Bounded(Request):
+        async def json(self) -> Any:
+            value = await super().json()
+            for name, count in most.items() if isinstance(value, dict) else ():
+                if isinstance(items := value.get(name), list):
+                    try:
+                        limits.check_count(len(items), name, count)
+                    except InputError as error:
+                        # The one kind of error that FastAPI lets out of here.
+                        raise HTTPException(422, str(error)) from error
+            return value
+
+    class Route(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def bounded(request: Request) -> Response:
+                return await handle(Bounded(request.scope, request.receive))
+
+            return bounded
+
+    return Route
 
 
 def _check_ids(ids: list[str] | None, limits: ServerLimits) -> None:

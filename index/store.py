@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import mmap
 import threading
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,7 @@ class VectorStore:
     Args:
         parts: Folders of vectors, one after the other, each with its number of chunks.
         dim: Dimensions of a vector.
+        first: Number of the first chunk to read of each folder.
 
     Attributes:
         chunks: For each chunk a float16 array of shape (tokens, dim).
@@ -107,11 +110,11 @@ class VectorStore:
         IndexStoreError: A file is missing or has the wrong shape.
     """
 
-    def __init__(self, parts: Iterable[tuple[Path, int]], dim: int) -> None:
+    def __init__(self, parts: Iterable[tuple[Path, int]], dim: int, *, first: int = 0) -> None:
         self.chunks: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
         for folder, chunks in parts:
-            for number in range(chunks):
+            for number in range(first, first + chunks):
                 path = vectors_path(folder, number)
                 vectors, tokens = load_array(path), load_array(lengths_path(folder, number))
                 if tokens.dtype != np.int32 or tokens.ndim != 1 or not len(tokens) or int(tokens.min()) < 1:
@@ -195,15 +198,19 @@ class IndexStore:
                 # Read on first use only: searching does not need it.
                 if self._positions is None:
                     live = range(len(self)) if self.live is None else np.flatnonzero(self.live)
-                    self._positions = {self[int(position)].id: int(position) for position in live}
+                    positions = {self[int(position)].id: int(position) for position in live}
+                    if len(positions) != len(live):
+                        raise IndexStoreError(f"{self.folder}: has an id twice; build the index again")
+                    self._positions = positions
         return self._positions.get(identifier)
 
     def metadata(self) -> list[Mapping[str, Any]]:
-        """The metadata at each position; read on first use and kept."""
+        """The metadata at each position, read only; read from the folder on first use and kept."""
         if self._metadata is None:
             with self._reading:
                 if self._metadata is None:
-                    self._metadata = [self[position].metadata for position in range(len(self))]
+                    found = (self[position].metadata for position in range(len(self)))
+                    self._metadata = [types.MappingProxyType(metadata) for metadata in found]
         return self._metadata
 
     def _live(self, path: Path) -> np.ndarray:
@@ -227,6 +234,10 @@ def _needed(manifest: Manifest) -> Iterator[str]:
                 yield path(folder, chunk).as_posix()
     if manifest.deleted is not None:
         yield manifest.deleted
+    if manifest.lexical is not None:
+        from .lexical import FILES as LEXICAL
+
+        yield from (f"{manifest.lexical}/{name}" for name in LEXICAL)
     if manifest.engine == "plaid":
         from .plaid import FILES
 
@@ -251,6 +262,10 @@ def load_array(path: Path) -> np.ndarray:
     """
     try:
         # Copy on write rather than read only, which torch warns about; nothing writes to it.
-        return np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise IndexStoreError(f"{path}: cannot be read as an array ({error}); build the index again") from error
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, ArithmeticError, SyntaxError, TokenError, TypeError) as error:
+        reason = str(error).strip().split("\n")[0][:100]
+        raise IndexStoreError(f"{path}: cannot be read as an array ({reason}); build the index again") from error
+    if not isinstance(array, np.ndarray):
+        raise IndexStoreError(f"{path}: holds several arrays and should hold one; build the index again")
+    return array

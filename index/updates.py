@@ -22,7 +22,7 @@ from ..core import CorpusError, IndexStoreError, InputError, Passage, write_atom
 from .build import Request, finish, make_lexical
 from .chunks import OnProgress, copy_chunks, encode_chunks, keep_or_drop_chunks, store_passages
 from .encoder import Encoder
-from .folders import PLAN, begin, beside, held, remove, writing
+from .folders import PLAN, begin, beside, held, refuse_links, remove, writing
 from .manifest import Manifest, file_entry, list_files, read_manifest, write_manifest
 from .store import VECTORS, IndexStore, PassageFile, VectorStore
 
@@ -44,11 +44,9 @@ def add_passages(
         begin(part)
         try:
             fingerprint = store_passages(corpus, part)
-            for passage in PassageFile(part):
-                if store.position(passage.id) is not None:
-                    raise CorpusError(
-                        f"{path}: has a passage with the id {passage.id!r} already; delete it first to replace it"
-                    )
+            if _are_there(path, store, PassageFile(part)):
+                remove(part)
+                return
         except BaseException:
             if not (part / VECTORS).is_dir():
                 with suppress(OSError, IndexStoreError):  # the first error is the one to tell
@@ -133,23 +131,54 @@ def compact_index(path: Path, encoder: Encoder, on_progress: OnProgress | None) 
     with held(path, ("compact",)):
         store = _opened(path, encoder)
         manifest = store.manifest
-        if manifest.deleted is None and len(manifest.segments) == 1:
-            return
         with writing(part):
             remove(part)
+        if manifest.deleted is None and len(manifest.segments) == 1:
+            return
         begin(part)
         fingerprint = store_passages(store, part)
         chunks = copy_chunks(store, part, on_progress)
-        engine = manifest.engine if manifest.engine_reason == "asked for" else "auto"
-        request = Request(path, encoder, engine, manifest.nbits or 2, manifest.hybrid)
+        engine, nbits = "auto", manifest.nbits or 2
+        if manifest.engine_reason == "asked for":
+            engine = "plaid" if manifest.engine == "plaid" and _fits_plaid(part, chunks, encoder) else "exact"
+        request = Request(path, encoder, engine, nbits, manifest.hybrid)
         finish(part, request, fingerprint, chunks)
+
+
+def _are_there(path: Path, store: IndexStore, passages: Iterable[Passage]) -> bool:
+    """Whether all passages are in the index just so: added by a process that was killed before it could say so.
+
+    Raises:
+        CorpusError: The index has some of their ids, for other passages or not for all.
+    """
+    equal, new, taken = 0, 0, None
+    for passage in passages:
+        position = store.position(passage.id)
+        if position is None:
+            new += 1
+        elif store[position] == passage:
+            equal += 1
+            taken = taken or passage.id
+        else:
+            taken, new = passage.id, new + 1
+    if taken is not None and new:
+        raise CorpusError(f"{path}: has a passage with the id {taken!r} already; delete it first to replace it")
+    return new == 0
 
 
 def _opened(path: Path, encoder: Encoder) -> IndexStore:
     manifest = read_manifest(path)
+    refuse_links(path)
     if manifest.checkpoint_fingerprint != encoder.checkpoint.fingerprint:
         raise IndexStoreError(f"{path}: was built again with another checkpoint since it was opened; open it again")
     return IndexStore(path, manifest)
+
+
+def _fits_plaid(part: Path, chunks: int, encoder: Encoder) -> bool:
+    """Whether enough vectors are left for PLAID."""
+    from .plaid import FEWEST_VECTORS
+
+    return int(VectorStore([(part, chunks)], encoder.dim).lengths.sum()) >= FEWEST_VECTORS
 
 
 def _chained(before: str, *steps: str) -> str:
@@ -170,9 +199,10 @@ def _commit(path: Path, before: Manifest, after: Manifest) -> None:
         files.pop(before.deleted or "", None)
         files[after.deleted] = file_entry(path / after.deleted)
     write_manifest(path, replace(after, revision=before.revision + 1, files=files))
-    # What is left of these after an interruption does no harm.
-    if before.lexical is not None and after.lexical != before.lexical:
-        shutil.rmtree(path / before.lexical, ignore_errors=True)
-    if before.deleted is not None and after.deleted != before.deleted:
-        with suppress(OSError):
-            (path / before.deleted).unlink()
+    # Also what an update that was killed at this point has left.
+    for entry in path.iterdir():
+        if entry.name.startswith("lexical-") and entry.name != after.lexical:
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name.startswith("deleted-") and entry.name != after.deleted:
+            with suppress(OSError):
+                entry.unlink()

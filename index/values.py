@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from .faults import DEPTH
+from .faults import DEPTH, shown
 
 
 def json_value(value: Any, depth: int = 1) -> Any:
@@ -51,5 +51,5 @@ def json_value(value: Any, depth: int = 1) -> Any:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"an object with the key {key!r:.40}, and keys must be strings")
+        raise ValueError(f"an object with the key {shown(key, 40)}, and keys must be strings")
     return key

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..core import IndexStoreError, InputError, Passage
 from .encoder import Encoder
 from .exact import ExactEngine
+from .folders import restore
 from .interface import Filter, checked_filter
 from .lexical import Lexical
 from .manifest import NAME, read_manifest
-from .ranking import FUSED_DEPTH, Engine, Scored, fused, ranked, top
+from .ranking import FUSED_DEPTH, Engine, Scored, fused, fused_depth, ranked, top
 from .store import DTYPE, IndexStore
 
 _ATTEMPTS = 5
+
+T = TypeVar("T")
 
 
 class View:
@@ -49,7 +52,7 @@ class View:
         allowed = self._allowed(chosen)
         if allowed is not None and not allowed.any():
             return [[] for _ in queries]
-        depth = k if self._lexical is None else max(k, FUSED_DEPTH)
+        depth = k if self._lexical is None else fused_depth(k)
         # One by one: padded together they would come out a little different than alone.
         encoded = [self._encoder.encode_query(query) for query in queries]
         found: list[list[Passage]] = []
@@ -58,7 +61,7 @@ class View:
             rankings = [ranked(self.store, *one, depth) for one in zip(encoded, candidates, strict=True)]
         for query, scored in zip(queries, rankings, strict=True):
             if self._lexical is not None:
-                scored = fused(self.store, scored, self._by_words(self._lexical, query, depth, allowed), k)
+                scored = fused(self.store, scored, self._by_words(self._lexical, query, allowed), k)
             found.append([self.store[position].with_score(score) for position, score in scored[:k]])
         return found
 
@@ -80,12 +83,12 @@ class View:
             return None
         return self.store.vectors[position]
 
-    def _by_words(self, lexical: Lexical, query: str, depth: int, allowed: np.ndarray | None) -> Scored:
+    def _by_words(self, lexical: Lexical, query: str, allowed: np.ndarray | None) -> Scored:
         scores = lexical.scores(query)
         if allowed is not None:
             scores[~allowed] = 0.0
         positions = np.flatnonzero(scores > 0)
-        return top(self.store, positions, scores[positions], depth)
+        return top(self.store, positions, scores[positions], FUSED_DEPTH)
 
     def _allowed(self, chosen: Filter | None) -> np.ndarray | None:
         """For each position whether it may be found; ``None`` allows all."""
@@ -94,7 +97,9 @@ class View:
         wanted = checked_filter(chosen)
         allowed = np.zeros(len(self.store), bool)
         if callable(wanted):
-            allowed[:] = [_accepts(wanted, metadata) for metadata in self.store.metadata()]
+            metadata, live = self.store.metadata(), self.store.live
+            for position in range(len(allowed)) if live is None else np.flatnonzero(live):
+                allowed[position] = _accepts(wanted, metadata[int(position)])
         else:
             positions = (self.store.position(identifier) for identifier in wanted)
             allowed[[position for position in positions if position is not None]] = True
@@ -108,12 +113,22 @@ def open_view(folder: Path, encoder: Encoder, hybrid: bool | None) -> View:
         IndexStoreError: The folder is missing, incomplete or damaged.
         MissingDependencyError: Its engine or BM25 cannot run here.
     """
+    return while_it_changes(folder, lambda: View(IndexStore(folder, read_manifest(folder)), encoder, hybrid))
+
+
+def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
+    """Read an index folder, and once more if another process has changed it meanwhile.
+
+    Raises:
+        IndexStoreError: The folder is missing, incomplete or damaged.
+    """
     for attempt in range(_ATTEMPTS):
         before = _manifest_bytes(folder)
         try:
-            return View(IndexStore(folder, read_manifest(folder)), encoder, hybrid)
+            return read()
         except IndexStoreError:
-            # Another process may have updated the index while it was being read.
+            if before is None:  # being replaced at this moment, or killed at such a moment
+                restore(folder)
             if attempt == _ATTEMPTS - 1 or _manifest_bytes(folder) == before:
                 raise
     raise IndexStoreError(f"{folder}: keeps changing; try again")
@@ -155,7 +170,4 @@ def _lexical(store: IndexStore, hybrid: bool | None) -> Lexical | None:
     # A corpus without words, numbers of one digit say, has no BM25 index.
     if hybrid is False or manifest.lexical is None:
         return None
-    prefix = f"{manifest.lexical}/"
-    if not any(name.startswith(prefix) for name in manifest.files):
-        raise IndexStoreError(f"{store.folder / NAME}: `files` lacks {prefix}; build the index again")
     return Lexical(store.folder / manifest.lexical, len(store))

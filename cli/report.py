@@ -1,0 +1,69 @@
+"""``hopgate report``: recorded runs as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .terminal import note, size
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE", help="The page to write."
+)
+@click.option("--data", metavar="QUESTIONS", help="The questions' own texts and answers, which run files do not hold.")
+@click.option("--index", "folder", metavar="DIR", help="Index that holds the passages' texts.")
+@click.option("--baseline", metavar="NAME", help="Run that the others are compared with; by default the first.")
+@click.option(
+    "--metric",
+    type=click.Choice(["em", "f1", "cover_em", "cover_em_tokens"]),
+    default="em",
+    show_default=True,
+    help="Metric of plots, differences and breakdowns.",
+)
+@click.option("--title", default="hopgate report", show_default=True, help="Title of the page.")
+def report(
+    runs: tuple[str, ...],
+    out: Path,
+    data: str | None,
+    folder: str | None,
+    baseline: str | None,
+    metric: str,
+    title: str,
+) -> None:
+    """Write one page that shows recorded RUNs (files of `hopgate evaluate`) and every trajectory.
+
+    The page works without a network. With --data and --index it holds texts of the data set: mind its licence before
+    you publish the page.
+    """
+    from typing import cast
+
+    from ..evaluation.aligned import read_runs
+    from ..evaluation.comparison import Metric
+    from ..evaluation.report import write_report
+    from ..evaluation.report_data import index_passages, report_data
+
+    recorded = read_runs(runs)
+    questions = None
+    if data is not None:
+        from ..evaluation.datasets import load_questions
+
+        questions = load_questions(data)
+    found = report_data(
+        recorded,
+        questions=questions,
+        passages=None if folder is None else index_passages(folder, recorded),
+        baseline=baseline,
+        metric=cast(Metric, metric),
+        title=title,
+    )
+    count = write_report(out, found)
+    if data is not None:
+        asked = {key for run in recorded for key in run.records}
+        missing = len(asked) - len(found["questions"])
+        if missing:
+            note(f"Note: {missing:,} of {len(asked):,} questions are not in {data}; the page shows their ids only.")
+    note(f"{out}: {size(count)}, {sum(len(run.records) for run in recorded):,} trajectories.")

@@ -1,0 +1,154 @@
+"""Trajectories in the form of a run file, which holds no text of a data set, and back with the texts joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ..core import Passage, StateError
+from .run_schema import QUESTION, ConfidenceRecord, HopRecord, PassageRecord, RunRecord, TrajectoryRecord
+
+if TYPE_CHECKING:
+    from ..lms import AnswerConfidence
+    from ..programs import StopReason, Trajectory
+
+_LEAST = 30
+"""Characters that the beginning of a question has at least to be found in a message."""
+
+Lookup = Callable[[Sequence[str]], Iterable[Passage]]
+"""Takes ids and gives the passages that it has of them, in any order."""
+
+
+def without_question(text: str, question: str) -> str:
+    """A text in which the question, also in quotation marks or cut at its end, is replaced by ``{question}``.
+
+    Args:
+        text: What an LM or a program wrote.
+        question: The question of a data set, which a run file must not hold.
+    """
+    for form in (question, repr(question)[1:-1]):
+        if form:
+            text = text.replace(form, QUESTION)
+    # If a beginning occurs, so do all shorter ones.
+    low, high = _LEAST - 1, len(question)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if question[:middle] in text else (low, middle - 1)
+    return text.replace(question[:low], QUESTION) if low >= _LEAST else text
+
+
+def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
+    """A trajectory without the texts of its question and passages.
+
+    A sub-question, query or answer that repeats the question says ``{question}`` in its place.
+    """
+
+    def clean(text: str) -> str:
+        return without_question(text, trajectory.question)
+
+    return TrajectoryRecord(
+        hops=tuple(
+            HopRecord(
+                sub_question=clean(hop.sub_question),
+                draft=None if hop.draft is None else clean(hop.draft),
+                confidence=_confidence(hop.confidence),
+                source=hop.source,
+                query=None if hop.query is None else clean(hop.query),
+                passages=_ids(hop.passages),
+                answer=clean(hop.answer),
+                answer_confidence=_confidence(hop.answer_confidence),
+            )
+            for hop in trajectory.hops
+        ),
+        plan=None if trajectory.plan is None else tuple(clean(step) for step in trajectory.plan),
+        passages=_ids(trajectory.passages),
+        answer_confidence=_confidence(trajectory.answer_confidence),
+        stop_reason=trajectory.stop_reason,
+        revisions=len(trajectory.revisions),
+    )
+
+
+def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Trajectory:
+    """A recorded trajectory with the texts of its question and passages, for viewers.
+
+    What a run file does not keep is not there: revisions, notes and the costs of single hops (all of the cost stands
+    outside the hops). Of a confidence only ``mean`` and ``min`` are known; ``sum`` and ``first`` are ``None``, and
+    ``tokens`` is 1, which says that there are some.
+
+    Args:
+        record: The record of a question.
+        passages: Takes ids and gives those of these passages that can be found; the others get an empty text.
+        question: The question's text.
+
+    Raises:
+        StateError: The record has no trajectory.
+    """
+    from ..programs import Cost, Hop, Trajectory
+
+    recorded = record.trajectory
+    if recorded is None:
+        raise StateError(f"question {record.id!r} has no recorded trajectory; its status is {record.status!r}")
+    wanted = {item.id: None for item in (*recorded.passages, *(item for hop in recorded.hops for item in hop.passages))}
+    known = {passage.id: passage for passage in passages(list(wanted))} if wanted else {}
+
+    def join(text: str) -> str:
+        return text.replace(QUESTION, question)
+
+    def texts(items: tuple[PassageRecord, ...]) -> tuple[Passage, ...]:
+        return tuple(known.get(item.id, Passage(item.id, "", "")).with_score(item.score) for item in items)
+
+    hops = tuple(
+        Hop(
+            sub_question=join(hop.sub_question),
+            draft=None if hop.draft is None else join(hop.draft),
+            confidence=_answer_confidence(hop.confidence),
+            source=hop.source,
+            query=None if hop.query is None else join(hop.query),
+            passages=texts(hop.passages),
+            answer=join(hop.answer),
+            answer_confidence=_answer_confidence(hop.answer_confidence),
+        )
+        for hop in recorded.hops
+    )
+    costs = {name: getattr(record.cost, name) for name in Cost.__dataclass_fields__}
+    return Trajectory(
+        question=question,
+        hops=hops,
+        plan=None if recorded.plan is None else tuple(join(step) for step in recorded.plan),
+        passages=texts(recorded.passages),
+        answer=None if record.answer is None else join(record.answer),
+        answer_confidence=_answer_confidence(recorded.answer_confidence),
+        stop_reason=cast("StopReason | None", recorded.stop_reason),
+        other_cost=Cost(**costs),
+    )
+
+
+def _ids(passages: Iterable[Passage]) -> tuple[PassageRecord, ...]:
+    # Retrievers that give bare strings let the text be its own id.
+    return tuple(
+        PassageRecord(_text_digest(passage) if passage.id in _texts(passage) else passage.id, passage.score)
+        for passage in passages
+    )
+
+
+def _texts(passage: Passage) -> tuple[str, ...]:
+    return (passage.long_text, passage.text) if len(passage.id) > _LEAST else ()
+
+
+def _text_digest(passage: Passage) -> str:
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(passage.long_text.encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+def _confidence(confidence: AnswerConfidence | None) -> ConfidenceRecord | None:
+    # An empty answer has no tokens, and so no log-probabilities.
+    if confidence is None or confidence.mean is None:
+        return None
+    return ConfidenceRecord(confidence.mean, confidence.min)
+
+
+def _answer_confidence(confidence: ConfidenceRecord | None) -> AnswerConfidence | None:
+    from ..lms import AnswerConfidence
+
+    return None if confidence is None else AnswerConfidence(confidence.mean, None, confidence.minimum, None, 1)

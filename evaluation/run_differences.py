@@ -1,0 +1,63 @@
+"""What differs between two runs that should have been made with the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from .run_schema import DataHeader, RunHeader
+
+
+def differences(old: RunHeader, new: RunHeader) -> list[str]:
+    """What differs between the headers of two runs that should be the same, for people.
+
+    Name, time and versions are left out: they may differ. What the old header does not know is left out too.
+    """
+    found: list[str] = []
+    pairs = (
+        ("program", old.program.name, new.program.name),
+        ("LM", old.lm.get("model"), new.lm.get("model")),
+        ("adapter", old.adapter, new.adapter),
+        ("seed", old.seed, new.seed),
+        ("normalisation", old.normalisation, new.normalisation),
+    )
+    found += [f"{what} {_short(was)}, now {_short(now)}" for what, was, now in pairs if was not in (None, now)]
+    known = old.program.settings
+    settings = new.program.settings
+    if old.program.state_sha256 is None:
+        settings = {name: value for name, value in settings.items() if name in known}
+    found += _table("setting", known, settings)
+    found += _table("LM option", _options(old.lm), _options(new.lm))
+    if old.program.state_sha256 not in (None, new.program.state_sha256) and not found:
+        found.append("the program's state (instructions, demos or examples)")
+    if (old.index is None) != (new.index is None):
+        found.append(f"{'no index' if old.index is None else 'an index'}, now {'one' if new.index else 'none'}")
+    elif old.index is not None and new.index is not None:
+        told = {name: value for name, value in asdict(old.index).items() if value is not None}
+        found += _table("index", told, {name: value for name, value in asdict(new.index).items() if name in told})
+    return found + _data(old.data, new.data)
+
+
+def _options(lm: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in lm.items() if name != "model"}
+
+
+def _table(what: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return [f"{what} `{name}` {_short(old.get(name))}, now {_short(new.get(name))}" for name in names]
+
+
+def _data(old: DataHeader, new: DataHeader) -> list[str]:
+    if old.ids == new.ids:
+        return []
+    if len(old.ids) != len(new.ids):
+        return [f"{len(old.ids):,} questions of {old.name}, now {len(new.ids):,} of {new.name}"]
+    place = next(i for i, (was, now) in enumerate(zip(old.ids, new.ids, strict=True), 1) if was != now)
+    same = "the same questions in another order" if set(old.ids) == set(new.ids) else "other questions"
+    return [f"{same} (the first that differs is number {place}: {_short(old.ids[place - 1])})"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,0 +1,310 @@
+"""Run files: what is written comes back, what is damaged is named, and no text of a data set gets in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopgate.core import HopgateError, InputError, Passage, StateError
+from hopgate.evaluation.records import (
+    DataHeader,
+    Failure,
+    IndexHeader,
+    ProgramHeader,
+    RunCost,
+    RunHeader,
+    RunRecord,
+    Scores,
+    appending,
+    differences,
+    line_of,
+    read_header,
+    read_run,
+    trajectory_of,
+    trajectory_record,
+    without_question,
+    write_run,
+)
+from hopgate.lms import AnswerConfidence
+from hopgate.programs import Cost, Hop, Trajectory
+
+QUESTION = "Which river flows through the town where the designer of the Osk Tower was born?"
+
+
+def header(*ids: str, **changes: Any) -> RunHeader:
+    base = RunHeader(
+        name="a",
+        adapter="CompactAdapter",
+        program=ProgramHeader("rag", settings={"k": 3}, state_sha256="0"),
+        lm={"model": "scripted/lm", "temperature": 0.0},
+        seed=0,
+        normalisation="official",
+        versions={"hopgate": "1"},
+        index=IndexHeader("exact", "tiny", "c", "f", 4, 0, False),
+        data=DataHeader("toy", ids=ids or ("q1", "q2", "q3")),
+    )
+    return replace(base, **changes)
+
+
+def record(identity: str, **changes: Any) -> RunRecord:
+    base = RunRecord(
+        id=identity,
+        status="ok",
+        answer="Ile",
+        type=None,
+        hops=2,
+        scores=Scores(True, 1.0, True, True),
+        trajectory=trajectory_record(trajectory()),
+        cost=RunCost(lm_calls=1, usd=None),
+    )
+    return replace(base, **changes)
+
+
+def trajectory() -> Trajectory:
+    confidence = AnswerConfidence(-0.5, -1.0, -0.75, -0.25, 2)
+    found = (Passage("3", "Varn", "Varn is a town on the river Ile.", 12.5), Passage("4", "Ile", "The river.", None))
+    return Trajectory(
+        question=QUESTION,
+        hops=(
+            Hop("Where was the designer born?", "Varn", confidence, answer="Varn"),
+            Hop(QUESTION, source="search", query=f"Varn. {QUESTION}", passages=found, answer="Ile"),
+        ),
+        plan=("one", QUESTION),
+        passages=found[:1],
+        answer="Ile",
+        answer_confidence=confidence,
+        stop_reason="finished",
+        revisions=({"why": "off topic"},),
+        other_cost=Cost(lm_calls=3, seconds=1.5),
+    )
+
+
+def test_a_run_comes_back_in_the_order_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    records = [
+        record("q3"),
+        record("q1", status="error", answer=None, trajectory=None, error=Failure("Timeout", "late"), attempts=2),
+    ]
+    write_run(path, header(), records)
+    run = read_run(path)
+    assert run.header == read_header(path) == header()
+    assert run.records == (records[1], records[0])
+    assert run.by_id["q3"] == records[0]
+    assert [r.id for r in run.answered] == ["q3"] and [r.id for r in run.failed] == ["q1"] and run.missing == ("q2",)
+
+
+def test_first_line_begins_with_schema_and_kind(tmp_path: Path) -> None:
+    assert line_of(header()).startswith(b'{"schema":1,"kind":"run","name":"a"')
+
+
+def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_run(path, header(), [record("q1", answer="old"), record("q2"), record("q1", answer="new")])
+    run = read_run(path)
+    assert [r.id for r in run.records] == ["q1", "q2"] and run.records[0].answer == "new"
+
+
+@given(st.data())
+def test_any_cut_of_the_last_line_loses_only_it(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("cut") / "a.jsonl"
+    write_run(path, header(), [record("q1"), record("q2", answer="Île — ü")])
+    whole = path.read_bytes()
+    start = whole[:-1].rindex(b"\n") + 1
+    cut = data.draw(st.integers(start, len(whole) - 1))
+    path.write_bytes(whole[:cut])
+    # Without its line break alone, the last record is whole.
+    expected = ["q1", "q2"] if cut == len(whole) - 1 else ["q1"]
+    assert [r.id for r in read_run(path).records] == expected
+    with appending(path, header()) as file:
+        assert list(file.before) == expected
+        file.append(record("q3"))
+    assert [r.id for r in read_run(path).records] == [*expected, "q3"]
+    assert path.read_bytes().startswith(whole[:start])
+
+
+def test_text_that_is_not_unicode_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_run(path, header(), [record("q1", answer="a\ud800b\u2028\n\x00")])
+    assert read_run(path).records[0].answer == "a?b\u2028\n\x00"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_not_written(number: float) -> None:
+    with pytest.raises(ValueError):
+        line_of(record("q1", scores=Scores(True, number, True, True)))
+    assert b"NaN" in line_of(record("q1", answer="NaN or Infinity"))
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda lines: [], "is empty"),
+        (lambda lines: lines[1:], "line 1: is not the header"),
+        (lambda lines: ["[1]", *lines[1:]], "line 1: is not the header"),
+        (lambda lines: ["[" * 100_000, *lines[1:]], "line 1: is not the header"),
+        (lambda lines: [lines[0].replace('"schema":1', '"schema":2'), *lines[1:]], "reads 1"),
+        (lambda lines: [lines[0].replace('"seed":0', '"seed":"x"'), *lines[1:]], "line 1: `seed`"),
+        (lambda lines: [lines[0], lines[1][:40], lines[2]], "line 2: "),
+        (lambda lines: [lines[0], lines[1].replace('"answer"', '"reply"', 1), lines[2]], "line 2: `"),
+        (lambda lines: [lines[0], lines[1].replace('"em":true', '"em":1'), lines[2]], "line 2: `scores.em`"),
+        (lambda lines: [lines[0], lines[1].replace('"f1":1.0', '"f1":NaN'), lines[2]], "line 2: "),
+        (lambda lines: [lines[0], lines[1].replace("q1", "q9"), lines[2]], "line 2: question 'q9' is not in"),
+    ],
+)  # fmt: skip
+def test_damage_is_named(tmp_path: Path, change: Any, part: str) -> None:
+    path = tmp_path / "a.jsonl"
+    write_run(path, header(), [record("q1"), record("q2")])
+    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+    with pytest.raises((InputError, StateError)) as caught:
+        read_run(path)
+    assert str(path) in str(caught.value) and part in str(caught.value)
+
+
+def test_a_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_run(path, header(), [record("q1", answer="xyz"), record("q2")])
+    path.write_bytes(path.read_bytes().replace(b"xyz", b"\xff\xfe"))
+    with pytest.raises(StateError, match="line 2"):
+        read_run(path)
+
+
+def test_endless_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopgate.evaluation.records._LONGEST_LINE", 5000)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * 20_000)
+    with pytest.raises(StateError, match="line 1: is longer"):
+        read_run(path)
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such run file"):
+        read_run(tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match="folder"):
+        read_header(tmp_path)
+
+
+def test_a_file_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with (
+        appending(path, header()),
+        pytest.raises(HopgateError, match="another run is writing"),
+        appending(path, header()),
+    ):
+        raise AssertionError("opened twice")
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"program": ProgramHeader("active", settings={"k": 3}, state_sha256="0")}, 'program "rag", now "active"'),
+        ({"program": ProgramHeader("rag", settings={"k": 4}, state_sha256="1")}, "setting `k` 3, now 4"),
+        ({"program": ProgramHeader("rag", settings={"k": 3}, state_sha256="1")}, "state (instructions"),
+        ({"lm": {"model": "other/lm", "temperature": 0.0}}, 'LM "scripted/lm", now "other/lm"'),
+        ({"lm": {"model": "scripted/lm", "temperature": 1.0}}, "LM option `temperature` 0.0, now 1.0"),
+        ({"seed": 1}, "seed 0, now 1"),
+        ({"adapter": "ChatAdapter"}, 'adapter "CompactAdapter", now "ChatAdapter"'),
+        ({"normalisation": "strict"}, 'normalisation "official", now "strict"'),
+        ({"index": None}, "an index, now none"),
+        ({"index": IndexHeader("exact", "tiny", "c", "g", 4, 0, False)}, 'index `corpus_fingerprint` "f", now "g"'),
+        ({"data": DataHeader("toy", ids=("q1",))}, "3 questions of toy, now 1 of toy"),
+        ({"data": DataHeader("toy", ids=("q1", "q3", "q2"))}, "in another order (the first that differs is number 2"),
+        ({"data": DataHeader("toy", ids=("q1", "q2", "q4"))}, "other questions (the first that differs is number 3"),
+    ],
+)
+def test_what_differs_is_named(tmp_path: Path, changes: dict[str, Any], part: str) -> None:
+    path = tmp_path / "a.jsonl"
+    with appending(path, header()):
+        pass
+    before = path.read_bytes()
+    with pytest.raises(InputError) as caught, appending(path, header(**changes)):
+        pass
+    assert part in str(caught.value) and str(path) in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_name_time_and_versions_may_differ() -> None:
+    other = header(name="b", started="2026-01-01T00:00:00+00:00", versions={"hopgate": "2"})
+    assert differences(header(), other) == []
+
+
+def test_what_an_old_header_does_not_know_may_be_anything() -> None:
+    old = header(program=ProgramHeader("rag", settings={"k": 3}), index=IndexHeader(), adapter=None)
+    new = header(program=ProgramHeader("rag", settings={"k": 3, "passage_words": 70}, state_sha256="1"))
+    assert differences(old, new) == []
+    assert differences(new, old) != []
+
+
+def test_a_recorded_trajectory_holds_no_text_and_gets_it_back() -> None:
+    original = trajectory()
+    recorded = record("q1", trajectory=trajectory_record(original), cost=RunCost(lm_calls=3, seconds=1.5))
+    line = line_of(recorded).decode()
+    assert QUESTION not in line and "Varn is a town" not in line and "The river." not in line
+    texts = {passage.id: passage for hop in original.hops for passage in hop.passages}
+    asked: list[str] = []
+
+    def lookup(ids: Any) -> list[Passage]:
+        asked.extend(ids)
+        return [texts[identity].with_score(None) for identity in reversed(ids)]
+
+    found = trajectory_of(recorded, lookup, QUESTION)
+    kept = AnswerConfidence(-0.5, None, -0.75, None, 1)
+    assert sorted(asked) == ["3", "4"]
+    assert found == replace(
+        original,
+        hops=(replace(original.hops[0], confidence=kept), original.hops[1]),
+        answer_confidence=kept,
+        revisions=(),
+    )
+    unknown = trajectory_of(recorded, lambda ids: [], QUESTION)
+    assert unknown.hops[1].passages == (Passage("3", "", "", 12.5), Passage("4", "", ""))
+    with pytest.raises(StateError, match="q1"):
+        trajectory_of(record("q1", trajectory=None), lookup, QUESTION)
+
+
+def test_passages_that_are_their_own_id_get_a_digest() -> None:
+    text = "The river Ile flows north through the town of Varn."
+    found = trajectory_record(Trajectory(QUESTION, passages=(Passage(text, "", text),)))
+    assert found.passages[0].id.startswith("sha256:") and "Ile" not in found.passages[0].id
+
+
+@given(st.text(min_size=30, max_size=200), st.text(max_size=50), st.text(max_size=50), st.integers(30, 200))
+def test_no_question_in_a_message(question: str, before: str, after: str, cut: int) -> None:
+    assert question not in without_question(f"{before}{question}{after}", question).replace("{question}", "")
+    shown = question[:cut]
+    if question[:30] not in before:
+        assert shown not in without_question(f"{before}{shown!r}", question) or shown in "{question}"
+
+
+def test_the_question_is_found_in_quotes_and_cut() -> None:
+    question = 'Who said "it\'s" in the town of Varn, and to whom did they say it?'
+    assert without_question(f"failed for {question!r}: no", question) == "failed for '{question}': no"
+    assert without_question(f"failed for {question[:40]}...", question) == "failed for {question}..."
+    assert without_question("Who said it?", question) == "Who said it?"
+
+
+def test_costs_have_the_fields_of_a_program() -> None:
+    assert [f.name for f in fields(RunCost)] == [*(f.name for f in fields(Cost)), "usd"]
+
+
+def test_reading_does_not_import_dspy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, hopgate.evaluation.records; sys.exit('dspy' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_json_is_plain(tmp_path: Path) -> None:
+    data = json.loads(line_of(record("q1")))
+    assert list(data) == [
+        "id", "status", "answer", "type", "hops", "scores", "trajectory", "cost", "error", "attempts",
+    ]  # fmt: skip
+    assert data["trajectory"]["hops"][0]["confidence"] == {"mean": -0.5, "minimum": -0.75}
+    assert data["trajectory"]["hops"][1]["passages"] == [{"id": "3", "score": 12.5}, {"id": "4", "score": None}]
+    assert data["trajectory"]["revisions"] == 1
