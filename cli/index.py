@@ -111,7 +111,7 @@ def build(
         return
     note(
         f"Built {folder}: {info['passages']:,} passages, {info['vectors']:,} vectors, {size(info['bytes'])}, engine "
-        f"{info['engine']} ({info['engine_reason']}), in {seconds:.1f} seconds."
+        f"{info['engine']} ({plain(info['engine_reason'])}), in {seconds:.1f} seconds."
     )
 
 
@@ -155,7 +155,7 @@ def info(folder: str, as_json: bool) -> None:
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in record.items():
-        table.add_row(name.replace("_", " "), _shown(name, value))
+        table.add_row(plain(name.replace("_", " ")), plain(_shown(name, value)))
     make_console().print(table)
 
 
@@ -231,12 +231,15 @@ def _shown(name: str, value: Any) -> str:
         return f"{value:,} ({size(value)})"
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
-    return f"{value:,}" if isinstance(value, int) else plain(str(value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @contextmanager
 def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr; gives the function that moves it, and at its first call shows it."""
+    """A progress bar on stderr; gives the function that moves it, and at its first call shows it.
+
+    Where stderr is no terminal it is written once, when all is done, and not at all if something fails.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -257,7 +260,8 @@ def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
 
     def report(done: int, total: int) -> None:
         waiting.stop()
-        bar.start()
+        if console.is_terminal:
+            bar.start()
         bar.update(task, completed=done, total=total)
 
     try:
@@ -266,3 +270,5 @@ def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
         waiting.stop()
         if bar.live.is_started:
             bar.stop()
+    if not console.is_terminal and bar.tasks[0].total is not None:
+        console.print(bar)

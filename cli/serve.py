@@ -26,7 +26,7 @@ def serve(
 ) -> None:
     """Serve the index DIR over HTTP, until Ctrl+C.
 
-    dspy.ColBERTv2 and RemoteIndex can search it; /openapi.json describes the rest. A token, from FILE or from the
+    dspy.ColBERTv2 and RemoteIndex can search it, given the address that is shown; /openapi.json describes the rest. A token, from FILE or from the
     environment variable HOPGATE_TOKEN, is then needed in each request: Authorization: Bearer TOKEN.
     """
     from ..index import ColBERTIndex

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 _LONGEST_INPUT = 1 << 20
 """Bytes read from standard input; longer than any question may be."""
-_PLAIN_WIDTH = 120
+_PLAIN_WIDTH = 1_000_000
+"""Characters of a line where nobody looks, so that no table is wrapped; the width that COLUMNS asks for is taken."""
 
 
 def make_console(*, stderr: bool = False) -> Console:
     """A console for text that was not written for rich: no markup, no highlighting.
 
-    Lines are wrapped for terminals only; files and pipes get them whole.
+    Lines and tables are wrapped for terminals only; files and pipes get them whole.
 
     Args:
         stderr: Whether it writes to stderr.
@@ -28,7 +29,6 @@ def make_console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # Where nobody looks, tables still need some width, and the one that COLUMNS asks for is taken.
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _PLAIN_WIDTH
     return Console(file=stream, width=width, soft_wrap=not stream.isatty(), markup=False, highlight=False, emoji=False)
 

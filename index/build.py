@@ -72,7 +72,7 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
     if not isinstance(corpus, str | Path | Iterable) or isinstance(corpus, bytes | Mapping):
         raise InputError(f"corpus must be the path of a file or passages, got a {type(corpus).__name__}")
     if engine == "plaid":
-        from .plaid import FEWEST_VECTORS, plaid_obstacle
+        from .plaid_build import FEWEST_VECTORS, plaid_obstacle
 
         # Refused here, before hours of encoding. How many vectors there are is not known yet.
         obstacle = plaid_obstacle(FEWEST_VECTORS, request.encoder.dim, int(nbits))
@@ -191,7 +191,7 @@ def _make_engine(vectors: VectorStore, part: Path, request: Request) -> tuple[st
         return "exact", "asked for"
     if request.engine == "auto" and count <= EXACT_LIMIT:
         return "exact", f"{count:,} vectors, at most {EXACT_LIMIT:,}"
-    from .plaid import build_plaid, plaid_obstacle
+    from .plaid_build import build_plaid, plaid_obstacle
 
     if request.engine == "auto":
         obstacle = plaid_obstacle(count, request.encoder.dim, request.nbits)

@@ -2,14 +2,12 @@
 
 ColBERTv2 (Santhanam et al. 2022, https://arxiv.org/abs/2112.01488) stores a token vector as its nearest centroid and a
 residual of a few bits a dimension; PLAID (Santhanam et al. 2022, https://arxiv.org/abs/2205.09707) finds candidates
-with the centroids alone. colbert-ai does both here, on vectors that are already encoded. What it writes are pickles
-with the name of the machine in them, so they are turned into plain arrays, and these alone are kept and read.
+with the centroids alone. colbert-ai does both here, on vectors that are already encoded; see
+:mod:`hopgate.index.plaid_build` for building.
 """
 
 from __future__ import annotations
 
-import random
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,27 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import IndexStoreError, InputError, MissingDependencyError
+from ..core import IndexStoreError
 from .captured import captured_output
 from .colbert_ai import load_extensions
 from .exact import NOT_FINITE, ExactEngine
-from .processor import has_bfloat16_units
 from .store import VectorStore, load_array
 
 if TYPE_CHECKING:
     import torch
 
-FEWEST_VECTORS = 1_000
-"""Vectors below which clustering has too few points, and compression no purpose."""
+ARRAYS = ("centroids", "cutoffs", "weights", "ivf", "ivf_lengths", "codes", "residuals")
 
-_SEED = 12345
-_POINTS = 32
-"""Vectors for each centroid that clustering looks at. More of them take longer and change no result that was seen."""
-_PASSAGES_AT_ONCE = 5_000
-_ARRAYS = ("centroids", "cutoffs", "weights", "ivf", "ivf_lengths", "codes", "residuals")
-
-FILES = tuple(f"{name}.npy" for name in _ARRAYS)
-"""The files that :func:`build_plaid` makes."""
+FILES = tuple(f"{name}.npy" for name in ARRAYS)
+"""The files that :func:`~hopgate.index.plaid_build.build_plaid` makes."""
 
 _MORE = 32
 _FEW = 1024
@@ -47,117 +37,13 @@ _FEW = 1024
 _PADDING = 512
 
 
-def plaid_obstacle(vectors: int, dim: int, nbits: int) -> str | None:
-    """Why PLAID cannot be used for so many vectors on this machine, or ``None`` if it can."""
-    if dim % (8 * nbits):
-        return f"nbits={nbits} does not fit vectors of {dim} dimensions, which must be a multiple of {8 * nbits}"
-    if vectors < FEWEST_VECTORS:
-        return f"PLAID needs at least {FEWEST_VECTORS:,} token vectors and there are {vectors:,}; use engine='exact'"
-    try:
-        load_extensions()
-    except MissingDependencyError as error:
-        return str(error)
-    return None
-
-
-def build_plaid(vectors: VectorStore, folder: Path, *, nbits: int) -> None:
-    """Compress vectors and build the map from centroids to passages.
-
-    Args:
-        vectors: The passages' vectors.
-        folder: Where to put the arrays; made here.
-        nbits: Bits per dimension of a residual.
-
-    Raises:
-        InputError: There are too few vectors, or ``nbits`` does not fit their dimension.
-        MissingDependencyError: There is no C++ compiler.
-        IndexStoreError: colbert-ai failed.
-    """
-    count, dim = int(vectors.lengths.sum()), vectors.chunks[0].shape[1]
-    load_extensions()
-    obstacle = plaid_obstacle(count, dim, nbits)
-    if obstacle is not None:
-        raise InputError(obstacle)
-    folder.mkdir()
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="plaid-") as scratch, captured_output() as last_line:
-        try:
-            _run_indexer(vectors, Path(scratch), dim=dim, nbits=nbits)
-            _keep_arrays(Path(scratch), folder)
-        except (RuntimeError, AssertionError, ValueError, IndexError, TypeError) as error:
-            reason = str(error).strip().split("\n")[0] or last_line()
-            raise IndexStoreError(f"{folder}: PLAID could not be built ({reason}); use engine='exact'") from error
-
-
-def _run_indexer(vectors: VectorStore, scratch: Path, *, dim: int, nbits: int) -> None:
-    import torch
-    from colbert.data.collection import Collection
-    from colbert.indexing.collection_indexer import CollectionIndexer
-    from colbert.indexing.index_saver import IndexSaver
-    from colbert.infra.config import ColBERTConfig
-
-    class StoredVectors:
-        """Stands in for colbert-ai's encoder: the "passages" are positions, their vectors are there already."""
-
-        def encode_passages(self, positions: Sequence[int]) -> tuple[torch.Tensor, list[int]]:
-            arrays = [vectors[position] for position in positions]
-            return torch.from_numpy(np.concatenate(arrays)).float(), [len(array) for array in arrays]
-
-    class Indexer(CollectionIndexer):
-        def __init__(self, config: Any) -> None:  # The original loads the checkpoint, which nothing needs here.
-            self.config, self.verbose, self.rank, self.nranks, self.use_gpu = config, 0, 0, 1, False
-            self.collection = Collection(data=list(range(len(vectors.lengths))))
-            self.collection.get_chunksize = lambda: _PASSAGES_AT_ONCE
-            self.encoder, self.saver = StoredVectors(), IndexSaver(config)
-
-        def _concatenate_and_split_sample(self) -> tuple[torch.Tensor, torch.Tensor]:
-            sample, heldout = super()._concatenate_and_split_sample()  # in random order
-            return sample[: _POINTS * self.num_partitions], heldout
-
-    config = ColBERTConfig(index_path=str(scratch), dim=dim, nbits=nbits, rank=0, nranks=1)
-    config.total_visible_gpus = 0
-    state = random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            random.seed(_SEED)
-            torch.manual_seed(_SEED)
-            # Which centroid is nearest is a matrix product too. Where bfloat16 takes the second nearest of two that are
-            # as near as its rounding, the residual is counted from that one.
-            with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16_units()):
-                Indexer(config).run([])
-        finally:
-            random.setstate(state)
-
-
-def _keep_arrays(scratch: Path, folder: Path) -> None:
-    """Turn what colbert-ai wrote a moment ago into plain arrays."""
-    import torch
-
-    def load(name: str) -> Any:
-        return torch.load(scratch / name, map_location="cpu", weights_only=True)
-
-    chunks = range(len(list(scratch.glob("*.codes.pt"))))
-    cutoffs, weights = load("buckets.pt")
-    ivf, ivf_lengths = load("ivf.pid.pt")
-    arrays = {
-        "centroids": load("centroids.pt"),
-        "cutoffs": cutoffs,
-        "weights": weights,
-        "ivf": ivf,
-        "ivf_lengths": ivf_lengths,
-        "codes": torch.cat([load(f"{chunk}.codes.pt") for chunk in chunks]),
-        "residuals": torch.cat([load(f"{chunk}.residuals.pt") for chunk in chunks]),
-    }
-    for name in _ARRAYS:
-        np.save(folder / f"{name}.npy", arrays[name].numpy(), allow_pickle=False)
-
-
 class PlaidEngine:
     """Searches with colbert-ai's PLAID. Nothing changes after loading, so any thread may use it.
 
     It finds candidates; their scores are computed from the full vectors, so that they are those of exact search.
 
     Args:
-        folder: The folder that :func:`build_plaid` filled.
+        folder: The folder that :func:`~hopgate.index.plaid_build.build_plaid` filled.
         vectors: The passages' vectors.
         covered: How many of the passages PLAID was built of; the others were added later.
 
@@ -168,7 +54,7 @@ class PlaidEngine:
 
     def __init__(self, folder: Path, vectors: VectorStore, covered: int) -> None:
         load_extensions()
-        self._arrays = {name: load_array(folder / f"{name}.npy") for name in _ARRAYS}
+        self._arrays = {name: load_array(folder / f"{name}.npy") for name in ARRAYS}
         fault = _fault(self._arrays, vectors, covered)
         if fault is not None:
             raise IndexStoreError(f"{folder}: {fault}; build the index again")

@@ -154,7 +154,7 @@ def _passage(record: Any, url: str, where: str, scored: bool) -> Passage:
     metadata = record.get("metadata")
     fault = None if metadata is None else metadata_fault(metadata)
     if fault is not None:
-        raise _malformed(url, where, f"has `metadata` that {fault}")
+        raise _malformed(url, where, f"has `metadata` that cannot be used: it {fault}")
     number = None if score is None or not scored else _score(score, url, where)
     return Passage(identifier, title, text, number, metadata or {})
 

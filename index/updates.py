@@ -176,7 +176,7 @@ def _opened(path: Path, encoder: Encoder) -> IndexStore:
 
 def _fits_plaid(part: Path, chunks: int, encoder: Encoder) -> bool:
     """Whether enough vectors are left for PLAID."""
-    from .plaid import FEWEST_VECTORS
+    from .plaid_build import FEWEST_VECTORS
 
     return int(VectorStore([(part, chunks)], encoder.dim).lengths.sum()) >= FEWEST_VECTORS
 

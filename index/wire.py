@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..core import Passage
@@ -17,8 +17,8 @@ WIRE_VERSION = 1
 Count = Annotated[int, Field(ge=1, description="How many passages; all if the index has fewer.")]
 # A list of millions of wrong items has one fault: to list them all takes half a minute.
 Ids = Annotated[
-    Annotated[list[str], FailFast()] | None,
-    Field(description="Only passages with these ids are found; unknown ids are ignored."),
+    list[str] | None,
+    Field(fail_fast=True, description="Only passages with these ids are found; unknown ids are ignored."),
 ]
 Query = Annotated[str, Field(description="A question or keywords, at most 10,000 characters.")]
 
@@ -34,7 +34,7 @@ class _Request(BaseModel):
         if isinstance(data, dict):
             for name in data:
                 if name not in cls.model_fields:
-                    raise PydanticCustomError("extra_forbidden", "has no field `{name}`", {"name": f"{name!s:.80}"})
+                    raise PydanticCustomError("extra_forbidden", "there is no field {name}", {"name": f"{name!a:.80}"})
         return data
 
 
@@ -49,7 +49,7 @@ class SearchRequest(_Request):
 class SearchManyRequest(_Request):
     """Several queries."""
 
-    queries: Annotated[list[Query], FailFast()]
+    queries: Annotated[list[Query], Field(fail_fast=True)]
     k: Count = 3
     ids: Ids = None
 
@@ -72,13 +72,13 @@ class RerankRequest(_Request):
     """A query and the passages to order."""
 
     query: Query
-    passages: Annotated[list[PassageToRank], FailFast()]
+    passages: Annotated[list[PassageToRank], Field(fail_fast=True)]
 
 
 class PassagesRequest(_Request):
     """The ids of the passages to look up."""
 
-    ids: Annotated[list[str], FailFast()]
+    ids: Annotated[list[str], Field(fail_fast=True)]
 
 
 class PassageRecord(BaseModel):

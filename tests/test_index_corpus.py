@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_index_support import write_corpus
 
 from hopgate.core import CorpusError, InputError, Passage
 from hopgate.index import corpus_fingerprint, read_corpus
 from hopgate.index.corpus import checked_passages, passage_line
+from hopgate.index.records import Layout
 
 GOOD = {"id": "a", "title": "A", "text": "first"}
 
@@ -143,6 +146,9 @@ def test_form_without_metadata_is_what_it_was() -> None:
             Passage("1", "", "t", metadata={"year": 1999, "tags": ["x"], "n": {"m": 1.5}}),
         ),
         ({"id": 1, "text": "t", "metadata": None}, Passage("1", "", "t")),
+        *(({"id": 1, "text": "t", "": value}, Passage("1", "", "t", metadata={"": value})) for value in ("STRAY", 5)),
+        ({"id": 1, "text": "t", "k": [2**64 - 1, -(2**63)]}, Passage("1", "", "t", metadata={"k": [2**64 - 1, -(2**63)]})),
+        ({"id": 10**30, "text": "t"}, Passage("1" + "0" * 30, "", "t")),
         ({"id": 1, "text": "t", "metadata": "plain"}, Passage("1", "", "t", metadata={"metadata": "plain"})),
         ('{"id": 1, "text": "t", "score": NaN}', Passage("1", "", "t", metadata={"score": None})),
     ],
@@ -160,6 +166,36 @@ def test_fields_and_metadata_by_name(tmp_path: Path) -> None:
     assert next(read_corpus(path, fields=named, metadata=())).metadata == {}
     twice = {"id": "head", "title": "head", "text": "body"}
     assert next(read_corpus(path, fields=twice, metadata=())) == Passage("H", "H", "t")
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.parquet"])
+def test_metadata_that_no_record_has(tmp_path: Path, name: str) -> None:
+    path, columns = tmp_path / name, {"id": ["1", "2"], "text": ["x", "y"], "year": ["", "1999"]}
+    if name.endswith("jsonl"):
+        # A field may be missing in some records, lie within `metadata`, or be read as something else.
+        write_corpus(path, [{"id": 1, "text": "x"}, {"id": 2, "text": "y", "metadata": {"year": "1999"}}])
+    elif name.endswith("csv"):
+        path.write_text("id,text,year\n1,x,\n2,y,1999\n")
+    else:
+        pq.write_table(pa.table(columns), path)
+    assert list(read_corpus(path, metadata=["year", "text"]))[1].metadata == {"year": "1999"}
+    with pytest.raises(CorpusError, match="`nope`.*correct the name"):
+        list(read_corpus(path, metadata=["year", "nope"]))
+    with pytest.raises(CorpusError, match="`nope`.*correct the name"):
+        list(read_corpus(path, metadata=["nope"], passage_words=1))
+
+
+def test_numbers_that_python_does_not_write(tmp_path: Path) -> None:
+    number: Any = 10**5000
+    layout = Layout.of(None, None)
+    for record in ({"id": number, "text": "t"}, {"id": [number], "text": "t"}):
+        with pytest.raises(CorpusError, match="here: `id`"):
+            layout.passage(record, "here", None)
+    with pytest.raises(CorpusError, match="here: `k` is an object with the key a int"):
+        layout.passage({"id": 1, "text": "t", "k": {number: 1}}, "here", None)
+    passage = layout.passage({"id": 1, "text": "t", "k": {"n": [number]}}, "here", None)
+    with pytest.raises(CorpusError, match="here: .*more than 64 bits"):
+        list(checked_passages([("here", passage)], empty=""))
 
 
 def test_without_ids_records_are_numbered(tmp_path: Path) -> None:
@@ -186,6 +222,9 @@ def test_without_ids_records_are_numbered(tmp_path: Path) -> None:
         ('{"id": 1, "text": "t", "k": ' + "[" * 900 + "]" * 900 + "}", "`k` is nested more than 16 deep"),
         ('{"id": 1, "text": "t", "k": "\\ud800"}', "`metadata` of passage '1' holds half of a surrogate pair"),
         ('{"id": 1, "text": "t", "\\ud800": 1}', "`metadata` of passage '1' holds half of a surrogate pair"),
+        ({"id": 1, "text": "t", "k": 1 << 64}, "`metadata` of passage '1' holds an integer of more than 64 bits"),
+        ('{"id": 1, "text": "t", "k": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"id": ' + "9" * 5000 + ', "text": "t"}', "not JSON"),
     ],
 )
 def test_bad_fields_are_named(tmp_path: Path, record: Any, reason: str) -> None:
@@ -204,7 +243,9 @@ def test_bad_fields_are_named(tmp_path: Path, record: Any, reason: str) -> None:
         ({"a": {1: 2}}, "has the key 1; keys must be strings"),
         ({"a": b"x"}, "holds a bytes"),
         ({"a": float("nan")}, "holds the number nan"),
-        ({"a": 1 << 300_000}, "is larger than"),
+        *(({"a": [number]}, "an integer of more than 64 bits") for number in (1 << 64, -(1 << 63) - 1, 1 << 300_000)),
+        ({"a": "x" * 70_000}, "is larger than"),
+        ({1 << 300_000: 1}, "has the key a int; keys must be strings"),
     ],
 )
 def test_metadata_of_given_passages(metadata: Any, reason: str) -> None:

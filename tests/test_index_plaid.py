@@ -77,7 +77,7 @@ def test_folder_holds_arrays_only_and_nothing_of_the_machine(both: tuple[ColBERT
     _, compressed = both
     folder = Path(compressed.info()["path"])
     names = {path.name for path in (folder / "plaid").iterdir()}
-    assert names == {f"{name}.npy" for name in plaid._ARRAYS}
+    assert names == {f"{name}.npy" for name in plaid.ARRAYS}
     content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     for secret in (str(folder.parent), socket.gethostname(), str(Path.home()), sys.argv[0]):
         assert len(secret) < 3 or secret.encode() not in content

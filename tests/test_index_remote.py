@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +26,7 @@ from test_index_server import CORPUS, Words
 from hopgate.core import InputError, Passage, RemoteIndexError, RetrievalError
 from hopgate.index.limits import ServerLimits
 from hopgate.index.remote import RemoteIndex
+from hopgate.index.remote_http import Call
 from hopgate.index.server import IndexServer
 from hopgate.programs import RetrieverHandle
 
@@ -223,6 +226,34 @@ def test_copies_and_pickles(words: Words, monkeypatch: pytest.MonkeyPatch) -> No
         assert requests and not any("authorization" in headers for _, _, headers in requests)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_forked_processes_do_not_share_a_connection() -> None:
+    def slow(path: str, given: Any) -> Answer:
+        if path == "/info":
+            return INFO
+        time.sleep(0.1)
+        return small({"results": [[{"id": query, "title": "", "text": "x", "score": 1}] for query in given["queries"]]})
+
+    def wrong(remote: RemoteIndex, who: str) -> int:
+        queries = [f"{who} {number}" for number in range(4)]
+        return sum([passage.id for passage in remote.search(query, 1)] != [query] for query in queries)
+
+    with scripted(slow) as (url, _), RemoteIndex(url, timeout=5, retries=0) as remote:
+        assert wrong(remote, "before") == 0
+        # Held while forking, as by other threads that are searching.
+        with remote._lock, remote._http._lock:
+            child = os.fork()
+            if not child:
+                outcome = 99
+                try:
+                    outcome = wrong(remote, "child")
+                finally:
+                    os._exit(outcome)
+        assert wrong(remote, "parent") == 0
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_closing(server: IndexServer) -> None:
     with RemoteIndex(server.url) as remote:
         remote.search("the")
@@ -319,7 +350,7 @@ def test_slow_and_endless_answers() -> None:
         return INFO
 
     with scripted(slow) as (url, requests):
-        with pytest.raises(RemoteIndexError, match=r"no answer within 0\.1 seconds; give a larger `timeout`"):
+        with pytest.raises(RemoteIndexError, match=r"no whole answer within 0\.1 seconds; give a larger `timeout`"):
             RemoteIndex(url, timeout=0.1, retries=1, backoff=0.01).search("x")
         assert len(requests) == 2
         release.set()
@@ -335,6 +366,87 @@ def test_slow_and_endless_answers() -> None:
         pytest.raises(RemoteIndexError, match="compressed"),
     ):
         RemoteIndex(url).info()
+
+
+@contextmanager
+def raw(head: bytes, dripped: bytes, pause: float) -> Iterator[str]:
+    """A server that sends some bytes, and then others again and again with pauses, for as long as they are taken."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    connection.recv(1 << 16)
+                    connection.sendall(head)
+                    while not ended.wait(pause):
+                        connection.sendall(dripped)
+                except OSError:
+                    pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        ended.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+STARTED = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "dripped", "pause"),
+    [
+        (b"", b"", 0.05),
+        (STARTED + b"x: ", b"y", 0.05),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n", 0.05),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" * 100, 0),
+        (STARTED + b"transfer-encoding: chunked\r\n\r\n1;", b"x", 0.05),
+        (STARTED + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05),
+        (STARTED + b"transfer-encoding: chunked\r\n\r\n0\r\nx: ", b"y", 0.05),
+        (STARTED + b"content-length: 100000\r\n\r\n", b" ", 0.05),
+    ],
+)
+def test_a_server_cannot_put_the_end_off(head: bytes, dripped: bytes, pause: float) -> None:
+    with raw(head, dripped, pause) as url:
+        for call in (lambda remote: remote.search("x"), lambda remote: asyncio.run(remote.asearch("x"))):
+            start = time.monotonic()
+            with RemoteIndex(url, timeout=0.4, retries=0) as remote, pytest.raises(RemoteIndexError, match="no whole"):
+                call(remote)
+            assert 0.3 < time.monotonic() - start < 3
+
+
+def test_a_server_that_does_not_read_cannot_put_the_end_off() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    with listening, RemoteIndex(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.4, retries=0) as remote:
+        start = time.monotonic()
+        call = Call(f"{remote.url}/rerank", body={"x": "y" * 50_000_000})
+        with pytest.raises(RemoteIndexError, match="no whole"):
+            remote._http.send(call)
+        assert time.monotonic() - start < 5
+
+
+def test_a_deadline_is_for_one_attempt(server: IndexServer, words: Words) -> None:
+    with RemoteIndex(server.url, timeout=0.6, retries=0) as remote:
+        for number in range(4):
+            time.sleep(0.2)
+            assert remote.search(f"the river {number}") == words.search(f"the river {number}")
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"x": value}
+    return value
 
 
 GOOD = {"id": "1", "title": "T", "text": "x", "score": 1.5}
@@ -357,7 +469,15 @@ GOOD = {"id": "1", "title": "T", "text": "x", "score": 1.5}
         ({"results": [[GOOD, {**GOOD, "id": 1}]]}, r"`results\[0\]\[1\]` has `id` that is no text"),
         ({"results": [[{**GOOD, "text": "\ud800"}]]}, r"`results\[0\]\[0\]` has `text` that is no text"),
         ({"results": [[{**GOOD, "title": None}]]}, "has `title` that is no text"),
-        ({"results": [[{**GOOD, "metadata": 1}]]}, "has `metadata` that is no object"),
+        ({"results": [[{**GOOD, "metadata": 1}]]}, "has `metadata` that cannot be used: it must be a JSON object"),
+        *(
+            ({"results": [[{**GOOD, "metadata": value}]]}, "has `metadata` that cannot be used")
+            for value in (nested(800), {"x": float("nan")}, {"x": [float("inf")]}, {"x": "\ud800"}, {"x": 1 << 64})
+        ),
+        ({"results": [[GOOD, {**GOOD, "id": "2", "score": None}]]}, r"`results\[0\]\[1\]` has no `score`"),
+        ({"results": [[{"id": "1", "title": "", "text": "x"}]]}, r"`results\[0\]\[0\]` has no `score`"),
+        ({"results": [[GOOD, {**GOOD, "id": "2", "score": 1.6}]]}, r"`results\[0\]\[1\]` is better than the one before"),
+        ({"results": [[GOOD, GOOD]]}, r"`results\[0\]\[1\]` has the id '1' a second time"),
         *(({"results": [[{**GOOD, "score": s}]]}, "no finite number") for s in ("x", True, 10**400, float("nan"))),
     ],
 )
@@ -401,12 +521,15 @@ def test_malformed_info(answer: Any, fault: str) -> None:
     ],
 )
 def test_malformed_scores_and_passages(results: Any) -> None:
-    answer = {"results": results, "passages": [GOOD, {**GOOD, "id": "3"}]}
+    answer: Any = {"results": results, "passages": [GOOD, {**GOOD, "id": "3"}]}
     with scripted(lambda path, given: INFO if path == "/info" else small(answer)) as (url, _):
         with pytest.raises(RemoteIndexError, match=f"{url}/rerank: malformed answer"):
             RemoteIndex(url).rerank("x", CORPUS[:2])
         with pytest.raises(RemoteIndexError, match=f"{url}/passages: malformed answer: `passages` are not those"):
             RemoteIndex(url).passages(["1", "2"])
+        answer["passages"] = [{**GOOD, "metadata": nested(800)}]
+        with pytest.raises(RemoteIndexError, match=f"{url}/passages: malformed answer: .*`metadata` that cannot be"):
+            RemoteIndex(url).passages(["1"])
 
 
 # --- original ColBERT servers -----------------------------------------------------------------------------------------

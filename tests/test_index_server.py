@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -147,8 +152,9 @@ def test_search_speaks_the_protocol_of_the_original_server(http: httpx.Client) -
 
 
 @pytest.mark.parametrize("post", [False, True])
-def test_the_client_of_dspy_works(server: IndexServer, post: bool) -> None:
-    client = dspy.ColBERTv2(url=f"{server.url}/api/search", post_requests=post)
+@pytest.mark.parametrize("path", ["/api/search", "", "/"])
+def test_the_client_of_dspy_works(server: IndexServer, post: bool, path: str) -> None:
+    client = dspy.ColBERTv2(url=server.url + path, post_requests=post)
     found: Any = client("the river 日本", k=3)
     assert [item.pid for item in found] == ["4", "3", "a/1"]
     assert found[0].long_text == "Ile | The river Ile flows north." and found[1].text == CORPUS[2].long_text
@@ -184,7 +190,7 @@ def test_describes_itself_and_loads_nothing_from_elsewhere(http: httpx.Client) -
     assert set(described["paths"]) == {"/api/search", "/search_many", "/rerank", "/passages", "/info", "/healthz"}
     assert set(described["paths"]["/api/search"]) == {"get", "post"}
     assert "long_text" in described["components"]["schemas"]["TopPassage"]["properties"]
-    for path in ("/docs", "/redoc", "/"):
+    for path in ("/docs", "/redoc", "/", "/?k=3"):
         detail(http.get(path), 404)
     response = http.get("/healthz", headers={"origin": "http://elsewhere.example"})
     assert not [name for name in response.headers if name.startswith("access-control")]
@@ -234,6 +240,47 @@ def test_bad_fields(http: httpx.Client, field: str, value: Any) -> None:
 def test_bad_requests(http: httpx.Client, path: str, body: Any) -> None:
     content = json.dumps(body)
     detail(http.post(path, content=content, headers={"content-type": "application/json"}), 422)
+
+
+MANY = 300_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/search", {"query": "who", "ids": [1] * MANY}),
+        ("/api/search", {"query": "who", "ids": ["1"] * 6 + [[]] * MANY}),
+        ("/api/search", {"query": "who", **{f"x{number}": 1 for number in range(MANY)}}),
+        ("/search_many", {"queries": [1] * MANY}),
+        ("/search_many", {"queries": ["who"] * MANY}),
+        ("/rerank", {"query": "who", "passages": [{}] * MANY}),
+        ("/rerank", {"query": "who", "passages": [{"id": "1", "text": "x"}] * MANY}),
+        ("/rerank", {"query": "who", "passages": [{"id": "1", "text": "x", **dict.fromkeys(map(str, range(MANY)))}]}),
+        ("/passages", {"ids": [None] * MANY}),
+        ("/passages", {"ids": ["1"] * MANY}),
+    ],
+)
+@pytest.mark.parametrize("counted", [True, False])
+def test_many_faults_at_once_do_not_hold_up_others(words: Words, path: str, body: Any, counted: bool) -> None:
+    most = 100 if counted else 10**6
+    limits = ServerLimits(queries=most, passages=most, ids=most)
+    content = json.dumps(body)
+    if not counted and isinstance(next(iter(body.get("queries", body.get("ids", body.get("passages", [1])))), 1), str):
+        pytest.skip("there is no fault, then")
+    if not counted and body.get("passages", [{}])[0].keys() == {"id", "text"}:
+        pytest.skip("there is no fault, then")
+    with IndexServer(words, port=0, limits=limits) as server, ThreadPoolExecutor(1) as pool:
+        headers = {"content-type": "application/json"}
+        url, longest = f"{server.url}{path}", 0.0
+        refused = pool.submit(httpx.post, url, content=content, headers=headers, trust_env=False, timeout=60)
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as http:
+            while not refused.done():
+                start = time.monotonic()
+                assert http.get("/healthz").status_code == 200
+                longest = max(longest, time.monotonic() - start)
+        assert len(detail(refused.result(), 422)) < 300
+        # What is left is the time of the JSON parser.
+        assert longest < 2
 
 
 @pytest.mark.parametrize(
@@ -356,6 +403,19 @@ def test_large_bodies(words: Words) -> None:
             assert connection.recv(4096).split()[1] in (b"413", b"400")
 
 
+@pytest.mark.parametrize("size", [100_000, 5_000_000])
+def test_whoever_sends_too_much_is_told_so_while_still_sending(words: Words, size: int) -> None:
+    with IndexServer(words, port=0, limits=ServerLimits(body=1000), token="x") as server:
+        address = server.url.removeprefix("http://")
+        for headers, status in (({"authorization": "Bearer x"}, 413), ({}, 401)):
+            for chunked in (False, True):
+                connection = HTTPConnection(address, timeout=20)
+                body = (b"x" * 50_000 for _ in range(size // 50_000)) if chunked else b"x" * size
+                connection.request("POST", "/api/search", body, headers, encode_chunked=chunked)
+                assert connection.getresponse().status == status
+                connection.close()
+
+
 def test_token(words: Words) -> None:
     with IndexServer(words, port=0, token="s3cret") as server:
         for headers in (
@@ -418,6 +478,126 @@ def test_waits_for_a_limited_time(words: Words) -> None:
         assert httpx.get(url, trust_env=False).status_code == 200
 
 
+def connected(server: IndexServer, data: bytes = b"") -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    connection.sendall(data)
+    return connection
+
+
+def is_open(connection: socket.socket, seconds: float = 0.05) -> bool:
+    """Whether the server has neither closed a connection nor sent anything."""
+    connection.settimeout(seconds)
+    try:
+        connection.recv(1)
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        pass
+    return False
+
+
+GET = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+
+
+@pytest.mark.parametrize("dripped", [b"", b"x", b"\r\n", b"x: y\r\n"])
+@pytest.mark.parametrize("head", [b"", GET, GET + b"\r\n"])
+def test_a_head_must_come_in_time(words: Words, head: bytes, dripped: bytes) -> None:
+    with IndexServer(words, port=0, limits=ServerLimits(head_seconds=0.6)) as server, connected(server) as connection:
+        if head.endswith(b"\r\n\r\n"):  # A whole request, and then another that is not.
+            connection.sendall(head)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+            head = b"GET"
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(head)
+            while is_open(connection, 0.1) and time.monotonic() - start < 5:
+                connection.sendall(dripped)
+        assert time.monotonic() - start < 3
+
+
+def test_whoever_asks_again_stays_connected(words: Words) -> None:
+    with IndexServer(words, port=0, limits=ServerLimits(head_seconds=0.4)) as server, connected(server) as connection:
+        for _ in range(3):
+            connection.sendall(GET)
+            time.sleep(0.2)
+            connection.sendall(b"\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        assert is_open(connection, 0.8)
+
+
+def test_a_slow_search_is_no_idle_connection(words: Words) -> None:
+    words.gate = threading.Event()
+    limits = ServerLimits(head_seconds=0.2, connections=2)
+    with IndexServer(words, port=0, limits=limits) as server, contextlib.ExitStack() as stack:
+        search = b"GET /api/search?query=x HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        pending = [stack.enter_context(connected(server, search)) for _ in range(2)]
+        assert words.entered.acquire(timeout=10) and words.entered.acquire(timeout=10)
+        # No room for a third.
+        assert not is_open(stack.enter_context(connected(server)), 5)
+        time.sleep(0.5)
+        words.gate.set()
+        for connection in pending:
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_make_room(words: Words) -> None:
+    with IndexServer(words, port=0, limits=ServerLimits(connections=5)) as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connected(server, data)) for data in (b"", GET, b"", GET + b"\r\n", b"")]
+        assert idle[3].recv(4096).startswith(b"HTTP/1.1 200")
+        assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+        assert [is_open(connection) for connection in idle] == [False, True, True, True, True]
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            for _ in range(3):
+                assert http.get("/healthz").status_code == 200
+        for _ in range(20):
+            stack.enter_context(connected(server))
+        assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+
+
+def test_more_idle_clients_than_files(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    script = (
+        f"import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (160, {resource.RLIM_INFINITY}))\n"
+        "from test_index_server import *\n"
+        "server = IndexServer(Words(), port=0, limits=ServerLimits(head_seconds=1.0))\n"
+        "server.run(lambda: print(server.url, flush=True))"
+    ).replace(f", {resource.RLIM_INFINITY}", ", resource.getrlimit(resource.RLIMIT_NOFILE)[1]")
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        host, port = url.removeprefix("http://").split(":")
+        with contextlib.ExitStack() as stack:
+            for number in range(200):
+                connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+                connection.sendall(GET if number % 2 else b"")
+            assert httpx.get(f"{url}/healthz", trust_env=False, timeout=10).status_code == 200
+        process.terminate()
+        assert process.communicate(timeout=20)[1] == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_answer_that_nobody_reads_does_not_stay(words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopgate.index.server._IDLE_SECONDS", 0.3)
+    words.corpus = [Passage("1", "", "x" * 20_000_000)]
+    with IndexServer(words, port=0) as server, connected(server) as connection:
+        for request in (b"GET /api/search?query=x HTTP/1.1\r\n", b"GET /api/search?query=x HTTP/1.0\r\n"):
+            with connected(server, request + b"host: localhost\r\n\r\n") as connection:
+                assert words.entered.acquire(timeout=10)
+                wait_until(lambda: server._server is not None and not server._server.server_state.connections)
+                connection.settimeout(10)
+                size = 0
+                with contextlib.suppress(ConnectionError):
+                    while data := connection.recv(1 << 20):
+                        size += len(data)
+                assert size < 20_000_000
+
+
 def test_a_broken_index_is_said_to_be_broken(
     http: httpx.Client, words: Words, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -465,6 +645,9 @@ def test_ports_and_addresses(words: Words) -> None:
     for token in ("", "with space", "ü", "line\n"):
         with pytest.raises(InputError, match="the token"):
             IndexServer(words, port=0, token=token)
+    for host in (["x"], None, "", 3, b"127.0.0.1", "x\0y"):
+        with pytest.raises(InputError, match="a host must be an address|is no address or name"):
+            IndexServer(words, host=host, port=0)  # type: ignore
     with IndexServer(words, host="0.0.0.0", port=0, token="x") as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")
         # Beyond this machine a server has names that it does not know.
@@ -474,7 +657,7 @@ def test_ports_and_addresses(words: Words) -> None:
 
 def test_limits() -> None:
     assert ServerLimits(waiting=0).waiting == 0
-    for bad in ({"k": 0}, {"k": True}, {"k": 2.5}, {"patience": 0}, {"patience": float("nan")}, {"waiting": -1}):
+    for bad in ({"k": 0}, {"k": True}, {"k": 2.5}, {"patience": 0}, {"patience": float("nan")}, {"waiting": -1}, {"head_seconds": 0}):
         with pytest.raises(InputError, match="the limit `"):
             ServerLimits(**bad)  # type: ignore
 
