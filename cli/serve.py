@@ -26,8 +26,9 @@ def serve(
 ) -> None:
     """Serve the index DIR over HTTP, until Ctrl+C.
 
-    dspy.ColBERTv2 and RemoteIndex can search it, given the address that is shown; /openapi.json describes the rest. A token, from FILE or from the
-    environment variable HOPGATE_TOKEN, is then needed in each request: Authorization: Bearer TOKEN.
+    dspy.ColBERTv2 and RemoteIndex can search it, given the address that is shown; /openapi.json describes the rest.
+    A token, from FILE or from the environment variable HOPGATE_TOKEN, is then needed in each request: Authorization:
+    Bearer TOKEN.
     """
     from ..index import ColBERTIndex
     from ..index.bearer import token_of_environment, token_of_file

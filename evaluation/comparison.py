@@ -187,7 +187,7 @@ def compare(
         baseline=base.name if others else None,
         n=len(aligned.ids),
         target=difference,
-        normalisation=aligned.runs[0].header.normalisation,
+        normalisation=base.header.normalisation,
         runs=tuple(_summary(aligned, run) for run in aligned.runs),
         differences=tuple(_difference(run.name, base.name, scores, searches, difference) for run in others),
         by_hops=_groups(hops, scores, searches, base.name),

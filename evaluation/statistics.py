@@ -175,7 +175,7 @@ def share_interval(hits: int, n: int, *, level: float = LEVEL) -> Interval:
 
 
 def bootstrap_interval(
-    samples: Sequence[Sequence[float]], statistic: Any, *, level: float = LEVEL, seed: int = SEED
+    samples: Sequence[Sequence[float] | np.ndarray], statistic: Any, *, level: float = LEVEL, seed: int = SEED
 ) -> Interval:
     """The bootstrap interval of any statistic of several values a question, which are resampled together.
 
@@ -241,7 +241,7 @@ def _slope(x: Any, y: Any, axis: int = -1) -> Any:
         return np.sum(centred * y, axis=axis) / spread
 
 
-def _checked(values: Sequence[float], level: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _checked(values: Sequence[float] | np.ndarray, level: float) -> np.ndarray[Any, np.dtype[np.float64]]:
     if not 0 < level < 1:
         raise InputError(f"`level` must be between 0 and 1, got {level!r}")
     data = np.asarray(values, dtype=float)

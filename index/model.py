@@ -101,15 +101,17 @@ class Model:
         import torch
 
         with self._quantising:
-            if self._quantised is None:
+            quantised = self._quantised
+            if quantised is None:
                 if self._device != "cpu":
                     raise InputError(f"precision int8 runs on the processor only, not on {self._device}; use bf16")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of torch's, that it will move this to another package
-                    self._quantised = torch.ao.quantization.quantize_dynamic(
+                    quantised = torch.ao.quantization.quantize_dynamic(
                         self._bert, {torch.nn.Linear}, dtype=torch.qint8
                     )
-            return self._quantised
+                self._quantised = quantised
+            return quantised
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

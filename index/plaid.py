@@ -102,12 +102,10 @@ class PlaidEngine:
         )
         config.total_visible_gpus = 0
         queries = torch.from_numpy(np.ascontiguousarray(query))[None]
-        keep = None
-        if allowed is not None:
-            mask = torch.from_numpy(allowed)
+        mask = None if allowed is None else torch.from_numpy(allowed)
 
-            def keep(positions: torch.Tensor) -> torch.Tensor:
-                return positions[mask[positions.long()]]
+        def keep(positions: torch.Tensor) -> torch.Tensor:
+            return positions if mask is None else positions[mask[positions.long()]]
 
         positions, scores = self._loaded().rank(config, queries, filter_fn=keep)
         if not np.isfinite(scores).all():

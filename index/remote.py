@@ -38,10 +38,10 @@ class RemoteIndex(PassageIndex):
     An original server searches only: no filter, no ``rerank``, ``passages`` or ``len``, and at most 100 passages for
     a query. Its ids are its numbers as strings, and its texts are split into title and text at the first `` | ``.
 
-    Threads may share it, and processes that are forked: each has its own connections and results. Copies (``copy``, ``deepcopy``) are the object itself. A pickle holds the address and the
-    settings but never the token: an object that had one takes it, when it is unpickled, from the environment variable
-    ``HOPGATE_TOKEN``. As a callable it is a tool for ``dspy.ReAct`` that returns texts. Nothing is sent before it is
-    used for the first time.
+    Threads may share it, and processes that are forked: each has its own connections and results. Copies (``copy``,
+    ``deepcopy``) are the object itself. A pickle holds the address and the settings but never the token: an object that
+    had one takes it, when it is unpickled, from the environment variable ``HOPGATE_TOKEN``. As a callable it is a tool
+    for ``dspy.ReAct`` that returns texts. Nothing is sent before it is used for the first time.
 
     Args:
         url: Where the server is: ``http://127.0.0.1:8893``. If it ends in ``/api/search`` it is the address at which

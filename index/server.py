@@ -36,8 +36,8 @@ class IndexServer:
     The port is taken when the server is made; requests that arrive before it runs wait. Use it as a context manager
     to serve from a thread, or call :meth:`run` to serve until the process is told to stop.
 
-    Paths: ``/api/search`` (GET and POST, as the original ColBERT server; also at ``/``), ``/search_many``, ``/rerank``, ``/passages``,
-    ``/info``, ``/healthz``, and ``/openapi.json``, which describes them.
+    Paths: ``/api/search`` and ``/`` (GET and POST, as the original ColBERT server), ``/search_many``, ``/rerank``,
+    ``/passages``, ``/info``, ``/healthz``, and ``/openapi.json``, which describes them.
 
     Args:
         index: What to serve; it must be usable from several threads, as indexes of hopgate are.

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from test_index_support import make_checkpoint, passages, write_corpus
 
 from hopgate.cli import main
+from hopgate.core import IndexStoreError
 from hopgate.core.known_weights import WEIGHTS, WeightFile, Weights
 from hopgate.lms.testing import Reply, scripted_lm
 
@@ -62,6 +63,53 @@ def test_build_search_info(tmp_path: Path) -> None:
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"?")
     result = run("index", "verify", index)
     assert result.exit_code == 2 and "00000.npy: does not have the checksum" in result.stderr
+
+
+HOSTILE = "one\x1b[2J\x1b]0;title\x07\ntwo\r\x9b31m\u202ethree"
+
+
+def test_what_files_say_cannot_move_the_cursor(tmp_path: Path) -> None:
+    tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
+    records = [{"id": f"{n}{HOSTILE}", "title": HOSTILE, "text": f"{HOSTILE} the king", "x": HOSTILE} for n in range(3)]
+    corpus = write_corpus(tmp_path / "corpus.jsonl", records)
+    printed = [run("index", "build", corpus, "--out", index, "--checkpoint", tiny)]
+    printed.append(run("index", "search", index, "the king", "--checkpoint", tiny))
+    assert printed[1].stdout.count("\n") == 4  # One for each passage, and the names of the columns.
+    printed.append(run("index", "search", index, "the king", "--checkpoint", tiny, "--json"))
+    path = index / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["versions"] = {**manifest["versions"], HOSTILE: HOSTILE}
+    manifest["checkpoint"] = manifest["engine_reason"] = HOSTILE
+    path.write_text(json.dumps(manifest))
+    for options in ((), ("--json",)):
+        printed.append(run("index", "info", index, *options))
+        assert printed[-1].exit_code in (0, 2)
+    printed.append(run("index", "search", index, "the king", "--checkpoint", tiny))
+    for result in printed:
+        for text in (result.stdout, result.stderr):
+            assert all(line.isprintable() for line in text.split("\n")), text
+
+
+def test_lines_are_whole_where_nobody_looks(tmp_path: Path) -> None:
+    tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
+    title = "A title of many words " * 20
+    records = [{"id": f"{n}", "title": title, "text": "the king of the sea " * 20} for n in range(3)]
+    run("index", "build", write_corpus(tmp_path / "c.jsonl", records), "--out", index, "--checkpoint", tiny)
+    lines = run("index", "search", index, "the king", "--checkpoint", tiny).stdout.splitlines()
+    assert len(lines) == 4 and all(title.strip() in line for line in lines[1:])
+
+
+def test_a_build_that_fails_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = make_checkpoint(tmp_path / "tiny")
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [passage.to_dict() for passage in passages(12)])
+
+    def build(source: Any, folder: Any, *, on_progress: Any, **named: Any) -> Any:
+        on_progress(5, 12)
+        raise IndexStoreError("the disk is full")
+
+    monkeypatch.setattr("hopgate.index.ColBERTIndex.build", build)
+    result = run("index", "build", corpus, "--out", tmp_path / "index", "--checkpoint", tiny)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: the disk is full\n")
 
 
 # --- lm list and fetch ------------------------------------------------------------------------------------------------

@@ -103,6 +103,29 @@ def test_token(folder: Path, tmp_path: Path) -> None:
         assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
 
 
+def test_bad_requests_are_not_told_to_those_who_serve(folder: Path) -> None:
+    upgrade = b"GET /info HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: %s\r\n"
+    with serving(folder) as (process, url):
+        host, port = url.removeprefix("http://").split(":")
+        for data in (
+            b"\0\0\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"GET /info HTTP/9.9\r\nhost: x\r\n\r\n",
+            *(upgrade % protocol + b"\r\n" for protocol in (b"websocket", b"h2c")),
+            upgrade % b"websocket"
+            + b"sec-websocket-version: 13\r\nsec-websocket-key: eHh4eHh4eHh4eHh4eHh4eA==\r\n\r\n",
+            b"POST /api/search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000000\r\n\r\n",
+            b"POST /api/search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nx",
+        ):
+            with socket.create_connection((host, int(port)), timeout=10) as connection:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(4096)
+        assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20) == ("", "") and process.returncode == 0
+
+
 def run(*arguments: str | Path, **environment: str) -> Result:
     program = Program("hopgate")
     program.add_command(serve)

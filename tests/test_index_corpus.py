@@ -147,7 +147,10 @@ def test_form_without_metadata_is_what_it_was() -> None:
         ),
         ({"id": 1, "text": "t", "metadata": None}, Passage("1", "", "t")),
         *(({"id": 1, "text": "t", "": value}, Passage("1", "", "t", metadata={"": value})) for value in ("STRAY", 5)),
-        ({"id": 1, "text": "t", "k": [2**64 - 1, -(2**63)]}, Passage("1", "", "t", metadata={"k": [2**64 - 1, -(2**63)]})),
+        (
+            {"id": 1, "text": "t", "k": [2**64 - 1, -(2**63)]},
+            Passage("1", "", "t", metadata={"k": [2**64 - 1, -(2**63)]}),
+        ),
         ({"id": 10**30, "text": "t"}, Passage("1" + "0" * 30, "", "t")),
         ({"id": 1, "text": "t", "metadata": "plain"}, Passage("1", "", "t", metadata={"metadata": "plain"})),
         ('{"id": 1, "text": "t", "score": NaN}', Passage("1", "", "t", metadata={"score": None})),
@@ -179,9 +182,9 @@ def test_metadata_that_no_record_has(tmp_path: Path, name: str) -> None:
     else:
         pq.write_table(pa.table(columns), path)
     assert list(read_corpus(path, metadata=["year", "text"]))[1].metadata == {"year": "1999"}
-    with pytest.raises(CorpusError, match="`nope`.*correct the name"):
+    with pytest.raises(CorpusError, match=r"`nope`.*correct the name"):
         list(read_corpus(path, metadata=["year", "nope"]))
-    with pytest.raises(CorpusError, match="`nope`.*correct the name"):
+    with pytest.raises(CorpusError, match=r"`nope`.*correct the name"):
         list(read_corpus(path, metadata=["nope"], passage_words=1))
 
 
@@ -194,7 +197,7 @@ def test_numbers_that_python_does_not_write(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="here: `k` is an object with the key a int"):
         layout.passage({"id": 1, "text": "t", "k": {number: 1}}, "here", None)
     passage = layout.passage({"id": 1, "text": "t", "k": {"n": [number]}}, "here", None)
-    with pytest.raises(CorpusError, match="here: .*more than 64 bits"):
+    with pytest.raises(CorpusError, match=r"here: .*more than 64 bits"):
         list(checked_passages([("here", passage)], empty=""))
 
 

@@ -476,7 +476,10 @@ GOOD = {"id": "1", "title": "T", "text": "x", "score": 1.5}
         ),
         ({"results": [[GOOD, {**GOOD, "id": "2", "score": None}]]}, r"`results\[0\]\[1\]` has no `score`"),
         ({"results": [[{"id": "1", "title": "", "text": "x"}]]}, r"`results\[0\]\[0\]` has no `score`"),
-        ({"results": [[GOOD, {**GOOD, "id": "2", "score": 1.6}]]}, r"`results\[0\]\[1\]` is better than the one before"),
+        (
+            {"results": [[GOOD, {**GOOD, "id": "2", "score": 1.6}]]},
+            r"`results\[0\]\[1\]` is better than the one before",
+        ),
         ({"results": [[GOOD, GOOD]]}, r"`results\[0\]\[1\]` has the id '1' a second time"),
         *(({"results": [[{**GOOD, "score": s}]]}, "no finite number") for s in ("x", True, 10**400, float("nan"))),
     ],
