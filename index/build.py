@@ -29,8 +29,8 @@ from .store import DTYPE, VECTORS, IndexStore, PassageFile, VectorStore
 ENGINES = ("auto", "exact", "plaid")
 NBITS = (1, 2, 4, 8)
 
-EXACT_LIMIT = 2_000_000
-"""Vectors up to which ``auto`` takes exact search: some 20,000 passages, a quarter of a second a query on two cores."""
+EXACT_LIMIT = 1_000_000
+"""Vectors up to which ``auto`` takes exact search: some 10,000 passages, a quarter of a second a query on two cores."""
 
 _log = logging.getLogger(__name__)
 _VERSIONED = ("hopgate", "numpy", "torch", "transformers")

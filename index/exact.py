@@ -4,7 +4,7 @@ The score of a passage is the sum, over the query's tokens, of the largest dot p
 (Khattab & Zaharia 2020, section 3.3).
 
 Scoring is done twice. A first pass over all passages, as fast as the processor can, leaves those that may be among the
-best: all whose score is not farther below the k-th best than rounding can explain. Only these are scored in double
+best: all whose score is not farther below the k-th best than rounding can explain. Only these are scored in single
 precision. So a score depends on the query and the passage alone, not on what else is scored in the same go, nor on how
 the first pass calculates, and passages of equal score are recognised as such.
 """
@@ -136,7 +136,7 @@ def _blocks(vectors: VectorStore, since: int) -> list[tuple[int, int, int, np.nd
 
 
 def maxsim(query: np.ndarray, passages: Sequence[np.ndarray]) -> np.ndarray:
-    """Score passages for a query in double precision.
+    """Score passages for a query, each by itself, so that a score does not depend on what else is scored.
 
     Args:
         query: Float32 array of shape (tokens, dim).
@@ -151,18 +151,11 @@ def maxsim(query: np.ndarray, passages: Sequence[np.ndarray]) -> np.ndarray:
     """
     import torch
 
-    # Torch rather than numpy, whose threads nobody limits here.
-    precise, scores = torch.from_numpy(np.ascontiguousarray(query)).double(), np.empty(len(passages))
-    first = 0
-    while first < len(passages):
-        last, tokens = first, 0
-        while last < len(passages) and (last == first or tokens + len(passages[last]) <= _BLOCK):
-            tokens += len(passages[last])
-            last += 1
-        starts = np.cumsum([0, *(len(vectors) for vectors in passages[first : last - 1])])
-        rows = torch.from_numpy(np.concatenate(passages[first:last])).double()
-        scores[first:last] = np.maximum.reduceat((precise @ rows.T).numpy(), starts, axis=1).sum(axis=0)
-        first = last
+    scores, rows = np.empty(len(passages)), torch.from_numpy(np.ascontiguousarray(query))
+    with torch.inference_mode():
+        for number, vectors in enumerate(passages):
+            tokens = torch.from_numpy(np.ascontiguousarray(vectors)).float()
+            scores[number] = (tokens @ rows.T).amax(dim=0).sum(dtype=torch.float64)
     if not np.isfinite(scores).all():
         raise IndexStoreError(NOT_FINITE)
     return np.round(scores, 4) + 0.0  # no negative zero
