@@ -26,7 +26,7 @@ CHUNK = 8
 BUILD = """
 import sys
 from hopgate.index import ColBERTIndex, chunks
-store.CHUNK = build.CHUNK = int(sys.argv[4])
+chunks.CHUNK = int(sys.argv[4])
 import torch, transformers
 print("begins", flush=True)
 ColBERTIndex.build(sys.argv[1], sys.argv[2], checkpoint=sys.argv[5], engine=sys.argv[3])

@@ -68,13 +68,19 @@ class Encoder:
         return ("bf16" if has_bfloat16_units() else "fp32") if self._wanted == "auto" else self._wanted
 
     def encode_passages(
-        self, texts: Sequence[str], *, batch_size: int = 32, on_batch: Callable[[int], None] | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 32,
+        precision: str | None = None,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[np.ndarray]:
         """Encode passages.
 
         Args:
             texts: The passages' texts, titles included; what is longer than the checkpoint's ``doc_maxlen`` is cut.
             batch_size: Passages per forward pass; passages of like length go together.
+            precision: In place of the encoder's own.
             on_batch: Called after each forward pass with the number of passages encoded so far.
 
         Returns:
@@ -91,7 +97,7 @@ class Encoder:
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             with limited_threads(self.threads):
-                encoded = model.passage_vectors([tokens[position] for position in batch], self.precision)
+                encoded = model.passage_vectors([tokens[position] for position in batch], precision or self.precision)
             for position, array in zip(batch, encoded, strict=True):
                 vectors[position] = array
             if on_batch is not None:

@@ -15,6 +15,9 @@ from .checkpoint import QUERY_WEIGHTS, Checkpoint, read_json
 if TYPE_CHECKING:
     import torch
 
+_STEP = 8
+"""Lengths of batches in bf16 are multiples of it."""
+
 LONGEST_QUERY = 128
 """Tokens of a query that are read even if the checkpoint pads to less: a chained query is longer than a question."""
 
@@ -59,7 +62,9 @@ class Model:
         return [self._cls, self._doc_marker, *self._ids(text)[: self._doc_limit - 3], self._sep]
 
     def passage_vectors(self, tokens: list[list[int]], precision: str) -> list[np.ndarray]:
-        ids = np.full((len(tokens), max(map(len, tokens))), self._pad, np.int64)
+        # See View.vectors_of: in bf16 batches have few different shapes.
+        step = _STEP if precision == "bf16" else 1
+        ids = np.full((len(tokens), -(-max(map(len, tokens)) // step) * step), self._pad, np.int64)
         attended = np.zeros_like(ids)
         for row, one in enumerate(tokens):
             ids[row, : len(one)] = one
@@ -107,9 +112,7 @@ class Model:
                     raise InputError(f"precision int8 runs on the processor only, not on {self._device}; use bf16")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of torch's, that it will move this to another package
-                    quantised = torch.ao.quantization.quantize_dynamic(
-                        self._bert, {torch.nn.Linear}, dtype=torch.qint8
-                    )
+                    quantised = torch.ao.quantization.quantize_dynamic(self._bert, {torch.nn.Linear}, dtype=torch.qint8)
                 self._quantised = quantised
             return quantised
 

@@ -70,7 +70,9 @@ class View:
         vectors = [self._stored(passage) for passage in passages]
         foreign = [number for number, array in enumerate(vectors) if array is None]
         if foreign:
-            encoded = self._encoder.encode_passages([passages[number].long_text for number in foreign])
+            # In bf16 each new shape of a batch costs memory that the library behind torch keeps; few are needed here.
+            texts = [passages[number].long_text for number in foreign]
+            encoded = self._encoder.encode_passages(texts, precision="fp32")
             for number, array in zip(foreign, encoded, strict=True):
                 # Rounded like the stored ones, so that equal passages get equal scores.
                 vectors[number] = array.astype(DTYPE)
