@@ -7,10 +7,15 @@ import os
 import shutil
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from ..core import MissingDependencyError
 from .captured import captured_output
+
+_ABANDONED = 180.0
+"""Seconds after which a compilation that has written nothing is taken for one that was killed."""
 
 _loading = threading.Lock()
 _loaded = False
@@ -48,6 +53,7 @@ def _load() -> None:
             from colbert.search.index_storage import IndexScorer
             from colbert.search.strided_tensor import StridedTensor
 
+            _clear_abandoned()
             ColBERT.try_load_torch_extensions(False)
             IndexScorer.try_load_torch_extensions(False)
             StridedTensor.try_load_torch_extensions(False)
@@ -66,3 +72,18 @@ def _load() -> None:
                 os.environ.pop("TOKENIZERS_PARALLELISM", None)
             else:
                 os.environ["TOKENIZERS_PARALLELISM"] = parallelism
+
+
+def _clear_abandoned() -> None:
+    """Wait for compilations of other processes, and remove torch's locks of those that were killed.
+
+    The lock is a file that only the end of the compilation removes, and torch waits for that for ever. A compilation
+    that is under way writes now and then.
+    """
+    from torch.utils.cpp_extension import get_default_build_root
+
+    for lock in Path(get_default_build_root()).glob("*/*_cpp/lock"):
+        with suppress(OSError):  # gone meanwhile
+            while time.time() - max(path.stat().st_mtime for path in (lock, *lock.parent.iterdir())) < _ABANDONED:
+                time.sleep(0.2)
+            lock.unlink()

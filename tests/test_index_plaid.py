@@ -9,6 +9,8 @@ import random
 import socket
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -172,3 +174,17 @@ def test_captured_output(capfd: pytest.CaptureFixture[str]) -> None:
         assert last_line() == "from C"
     print("after")
     assert capfd.readouterr() == ("after\n", "")
+
+
+def test_locks_of_other_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.cpp_extension.get_default_build_root", lambda: str(tmp_path))
+    monkeypatch.setattr(colbert_ai, "_ABANDONED", 1.5)
+    locks = [tmp_path / "py311_cpu" / f"{name}_cpp" / "lock" for name in ("killed_long_ago", "just_killed", "ends")]
+    for lock in locks:
+        lock.parent.mkdir(parents=True)
+        lock.touch()
+    os.utime(locks[0], (1, 1))
+    threading.Timer(0.5, locks[2].unlink).start()
+    start = time.monotonic()
+    colbert_ai._clear_abandoned()
+    assert not any(lock.exists() for lock in locks) and 1 < time.monotonic() - start < 30
