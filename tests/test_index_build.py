@@ -45,6 +45,7 @@ def test_every_size_finds_each_passage(tmp_path: Path, checkpoint: Path, count: 
         corpus,
         tmp_path / "index",
         checkpoint=checkpoint,
+        precision="fp32",
         on_progress=lambda done, total: progress.append((done, total)),
     )
     assert len(index) == count
