@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import IndexStoreError, InputError, MissingDependencyError, Passage
+from ..core import IndexStoreError, InputError, Passage
 from .chunks import OnProgress, encode_chunks, keep_or_drop_chunks, store_passages
 from .encoder import Encoder
 from .estimate import OnEstimate, estimate_build
@@ -72,13 +72,14 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
     if not isinstance(corpus, str | Path | Iterable) or isinstance(corpus, bytes | Mapping):
         raise InputError(f"corpus must be the path of a file or passages, got a {type(corpus).__name__}")
     if engine == "plaid":
-        from .plaid_build import FEWEST_VECTORS, plaid_obstacle
+        from .colbert_ai import load_extensions
+        from .plaid_build import nbits_fault
 
-        # Refused here, before hours of encoding. How many vectors there are is not known yet.
-        obstacle = plaid_obstacle(FEWEST_VECTORS, request.encoder.dim, int(nbits))
-        if obstacle is not None:
-            kind = InputError if obstacle.startswith("nbits") else MissingDependencyError
-            raise kind(obstacle)
+        # Refused here, before hours of encoding.
+        fault = nbits_fault(request.encoder.dim, int(nbits))
+        if fault is not None:
+            raise InputError(fault)
+        load_extensions()
     with writing(path):
         check_target(path)
     with held(path, ("part",)):

@@ -34,10 +34,18 @@ _POINTS = 32
 _PASSAGES_AT_ONCE = 5_000
 
 
-def plaid_obstacle(vectors: int, dim: int, nbits: int) -> str | None:
-    """Why PLAID cannot be used for so many vectors on this machine, or ``None`` if it can."""
+def nbits_fault(dim: int, nbits: int) -> str | None:
+    """Why so many bits do not fit vectors of so many dimensions, or ``None`` if they do."""
     if dim % (8 * nbits):
         return f"nbits={nbits} does not fit vectors of {dim} dimensions, which must be a multiple of {8 * nbits}"
+    return None
+
+
+def plaid_obstacle(vectors: int, dim: int, nbits: int) -> str | None:
+    """Why PLAID cannot be used for so many vectors on this machine, or ``None`` if it can."""
+    fault = nbits_fault(dim, nbits)
+    if fault is not None:
+        return fault
     if vectors < FEWEST_VECTORS:
         return f"PLAID needs at least {FEWEST_VECTORS:,} token vectors and there are {vectors:,}; use engine='exact'"
     try:
