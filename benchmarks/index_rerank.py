@@ -6,8 +6,8 @@
 As in a program's hop (programs/active.py, programs/solver.py): the query carries the answers of earlier hops that the
 sub-question does not name, 10 passages are fetched, reranked by the sub-question alone (or both rankings are fused),
 and 3 are read. Answers are the gold ones. Records hold ids alone. index_common.hops says what finding a passage means.
-Where query and sub-question are the same text, exact search is not changed by reranking, and PLAID by full precision
-alone.
+Where query and sub-question are the same text, programs leave reranking out, which is the row "default": in a hybrid
+index MaxSim alone would undo the fusion.
 """
 
 from __future__ import annotations
@@ -72,6 +72,12 @@ def run(data: Path, index_path: Path, out: Path, first: int | None) -> None:
         append(out, {**record, **{name: [passage.id for passage in found] for name, found in rankings.items()}})
 
 
+def _top(record: Record, how: str) -> list[str]:
+    if how == "default":
+        how = "sub_question" if record["carries"] else "none"
+    return record[how][: record["k"]]
+
+
 @main.command()
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 @DATA
@@ -88,12 +94,12 @@ def report(path: Path, data: Path) -> None:
                 continue
 
             def recall(how: str, labelled: list[Record] = labelled) -> list[float]:
-                return [float(bool(set(r[how][: r["k"]]) & gold[r["hop"]])) for r in labelled]
+                return [float(bool(set(_top(r, how)) & gold[r["hop"]])) for r in labelled]
 
             which = {None: "all", True: "query carries answers", False: "query is the sub-question"}[carries]
-            for how in ("none", "sub_question", "fused"):
-                order = [float(r[how][: r["k"]] != r["none"][: r["k"]]) for r in own]
-                members = [float(set(r[how][: r["k"]]) != set(r["none"][: r["k"]])) for r in own]
+            for how in ("none", "sub_question", "fused", "default"):
+                order = [float(_top(r, how) != _top(r, "none")) for r in own]
+                members = [float(set(_top(r, how)) != set(_top(r, "none"))) for r in own]
                 changed = ["-"] * 3
                 if how != "none":
                     less = difference_interval(recall(how), recall("none"))

@@ -24,6 +24,10 @@ class PassageIndex(ABC):
     As a callable an index is a tool for ``dspy.ReAct`` that returns texts.
     """
 
+    ranks_alike = True
+    """Reranking by the text that was searched for tells nothing new: programs leave it out. In a hybrid index it would
+    undo the fusion with BM25."""
+
     def __init__(self) -> None:
         # What dspy.Tool reads from a callable object; the class keeps its own.
         self.__name__ = "search_passages"

@@ -29,7 +29,9 @@ class RetrieverHandle:
 
     Args:
         retriever: Has ``search(query, k)``, or is a callable that takes a query and ``k``. Strings, dictionaries with
-            ``long_text`` or ``text``, and predictions with ``passages`` are turned into passages.
+            ``long_text`` or ``text``, and predictions with ``passages`` are turned into passages. With ``rerank(query,
+            passages)`` it also reranks; an attribute ``ranks_alike`` that is true says that reranking by the query that
+            was searched for tells nothing new, as with an index and unlike with a cross-encoder.
 
     Raises:
         InputError: It is neither.
@@ -44,6 +46,7 @@ class RetrieverHandle:
                 "open an index with ColBERTIndex.open(DIR)"
             )
         self.retriever = retriever
+        self.ranks_alike = bool(getattr(retriever, "ranks_alike", False))
         self._is_async = inspect.iscoroutinefunction(self._search)
         self._takes_k = _takes_k(self._search)
         asynchronous = getattr(retriever, "asearch", None)

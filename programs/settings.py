@@ -38,7 +38,8 @@ class ActiveSettings(ProgramSettings):
         start: Whether the first sub-question is asked for, or is the ``question`` itself.
         query: Whether a search query carries the ``chain`` of answers so far or is the ``sub_question`` alone.
         depth: Passages that a search fetches before they are reranked.
-        rerank: By what: the ``sub_question`` alone, both rankings ``fused`` by reciprocal rank, or ``none``.
+        rerank: By what: the ``sub_question`` alone, both rankings ``fused`` by reciprocal rank, or ``none``. An index
+            is not asked to where the query is the sub-question.
         reread: Whether a hop first tries the passages that earlier hops have found.
         tau_read: Threshold for an answer from those, on the mean log-probability of its tokens, in nats.
         max_hops: Limit on hops.

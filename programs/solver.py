@@ -209,13 +209,13 @@ class Solver(dspy.Module):
     def _find(self, find: Find) -> Found:
         if self.retriever is None:
             raise InputError(f"{type(self).__name__} searches, but was made without a retriever")
-        start = time.perf_counter()
+        find, start = _useful(find, self.retriever), time.perf_counter()
         return self._ranked(find, self.retriever.search(find.query, find.fetched), start)
 
     async def _afind(self, find: Find) -> Found:
         if self.retriever is None:
             return self._find(find)
-        start = time.perf_counter()
+        find, start = _useful(find, self.retriever), time.perf_counter()
         passages = await self.retriever.asearch(find.query, find.fetched)
         return await asyncio.to_thread(self._ranked, find, passages, start)
 
@@ -302,6 +302,11 @@ def _unreadable(error: AdapterParseError) -> str:
     response = str(error.lm_response or "")
     # DSPy renders the empty output as text in this message; to the reader it is simply no answer.
     return "empty" if "empty or null" in str(error) else f"unreadable: {response[:200]}"
+
+
+def _useful(find: Find, retriever: RetrieverHandle) -> Find:
+    """The request without a rerank that could only repeat or undo the order of the search."""
+    return replace(find, rerank_query=None) if retriever.ranks_alike and find.rerank_query == find.query else find
 
 
 def _fuse(first: Sequence[Passage], second: Sequence[Passage], constant: int = 60) -> tuple[Passage, ...]:

@@ -265,6 +265,19 @@ def test_it_reranks_by_the_sub_question_alone(index: Any) -> None:
         assert [passage.id for passage in hop.passages] == searched[::-1][:2]
 
 
+def test_an_index_is_not_asked_to_rerank_by_what_it_was_searched_for(index: Any) -> None:
+    class Index(Reranking):
+        ranks_alike = True
+
+    retriever = Index(index)
+    world = World(tasks=["Who designed the Osk Tower?", "When was this person born?"])
+    result, _ = ask(retriever, world, k=2, depth=4)
+    assert [k for _, k in index.queries] == [2, 4]
+    assert [query for query, _ in retriever.reranked] == ["When was this person born?"]
+    searched = index.search("Who designed the Osk Tower?", 2)
+    assert [passage.id for passage in result.trajectory.hops[0].passages] == [passage.id for passage in searched]
+
+
 def test_both_rankings_may_be_fused(index: Any) -> None:
     class Rotating(Reranking):
         def rerank(self, query: str, passages: list[Passage]) -> list[Passage]:
