@@ -21,8 +21,9 @@ from ..core import InputError, Passage
 from ..signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
 from .decomposers import Decomposer, Iterative, Plan, same_question
 from .gates import ConstantGate, Draft, Gate, gate_of
+from .requests import Ask, Find, Found, Steps, Told
 from .settings import ActiveSettings, validated
-from .solver import Ask, Find, Found, Solver, Steps, Told, accept
+from .solver import Solver, accept
 from .trajectory import Cost, Hop, StopReason, Trajectory
 from .transcript import found, hop_lines, line, shorten, transcript
 from .worked_examples import DEFAULT_EXAMPLES, step_demos

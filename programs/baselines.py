@@ -7,8 +7,9 @@ from typing import Any
 import dspy
 
 from ..signatures import AnswerDirectly, AnswerFromPassages
+from .requests import Ask, Find, Found, Steps, Told
 from .settings import ProgramSettings, validated
-from .solver import Ask, Find, Found, Solver, Steps, Told
+from .solver import Solver
 from .trajectory import Cost, Trajectory
 from .transcript import shorten
 

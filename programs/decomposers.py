@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from .solver import Ask, Told
+from .requests import Ask, Told
 from .trajectory import Cost, StopReason, Trajectory
 from .transcript import NO_MORE, transcript
 

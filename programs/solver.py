@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,89 +17,14 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..core import ConfidenceError, InputError, Passage
-from ..lms.confidence import AnswerConfidence, answer_confidence
+from ..lms.confidence import answer_confidence
 from .metering import Meter
+from .requests import Ask, Find, Found, Ran, Reached, Run, Steps, Told
 from .retrievers import RetrieverHandle
 from .settings import ProgramSettings, Settings
 from .trajectory import Cost, Trajectory
 
 MAX_QUESTION_CHARACTERS = 8000
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Request: call one of the program's predictors.
-
-    Attributes:
-        step: Name of the predictor.
-        field: Its output.
-        inputs: Its inputs.
-        demos: Demos that go before the predictor's own.
-        confidence: Whether the output's log-probabilities are needed; a backend without them then is an error. If they
-            are not needed, they are asked for where the LM says that it has them.
-        tentative: Whether the call joins the trace only once it is accepted.
-    """
-
-    step: str
-    field: str
-    inputs: dict[str, Any]
-    demos: tuple[dict[str, Any], ...] = ()
-    confidence: bool = False
-    tentative: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Find:
-    """Request: search, and rerank what was found.
-
-    Attributes:
-        query: The query.
-        k: Passages to return.
-        depth: Passages to fetch before reranking.
-        rerank_query: What to rerank by; ``None`` keeps the search's order.
-        fused: Whether the two rankings are fused by reciprocal rank.
-    """
-
-    query: str
-    k: int
-    depth: int | None = None
-    rerank_query: str | None = None
-    fused: bool = False
-
-    @property
-    def fetched(self) -> int:
-        """Passages to ask the retriever for."""
-        return self.k if self.rerank_query is None else max(self.k, self.depth or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Outcome of an :class:`Ask`.
-
-    Attributes:
-        text: The output, ``None`` if the LM gave none that could be read.
-        confidence: Log-probabilities of its tokens, if they could be had.
-        note: Why there is no text or no confidence.
-        cost: What the call took.
-        entries: The trace of the call.
-    """
-
-    text: str | None
-    confidence: AnswerConfidence | None
-    note: str | None
-    cost: Cost
-    entries: list[Any] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Outcome of a :class:`Find`."""
-
-    passages: tuple[Passage, ...]
-    cost: Cost
-
-
-Steps = Generator[Ask | Find, Any, Trajectory]
 
 
 class Solver(dspy.Module):
@@ -131,42 +56,52 @@ class Solver(dspy.Module):
             InputError: The question is empty, too long, or not the trajectory's.
             ConfidenceError: The gate needs a confidence and the backend gives none.
             RetrievalError: The retriever failed.
+
+        What is raised after the question was checked, an LM's own errors included, has the trajectory so far as its
+        attribute ``trajectory``, to resume from.
         """
-        steps = self._steps(*_checked(question, trajectory))
-        outcome: Any = None
-        while True:
-            try:
-                request = steps.send(outcome)
-            except StopIteration as stop:
-                return _prediction(stop.value)
-            outcome = self._ask(request) if isinstance(request, Ask) else self._find(request)
+        drive = _Drive(self._steps, *_checked(question, trajectory))
+        while (request := drive.next()) is not None:
+            with drive.answering():
+                drive.outcome = self._carry_out(request)
+        return self._prediction(drive.result())
 
     async def aforward(self, question: str, trajectory: Trajectory | None = None) -> dspy.Prediction:
         """As :meth:`forward`; LM calls are awaited and searches run in worker threads."""
-        steps = self._steps(*_checked(question, trajectory))
-        outcome: Any = None
-        while True:
-            try:
-                request = steps.send(outcome)
-            except StopIteration as stop:
-                return _prediction(stop.value)
-            if isinstance(request, Ask):
-                outcome = await self._aask(request)
-            else:
-                outcome = await self._afind(request)
+        drive = _Drive(self._steps, *_checked(question, trajectory))
+        while (request := drive.next()) is not None:
+            with drive.answering():
+                drive.outcome = await self._acarry_out(request)
+        return self._prediction(drive.result())
+
+    def _prediction(self, trajectory: Trajectory) -> dspy.Prediction:
+        return dspy.Prediction(answer=trajectory.answer or "", trajectory=trajectory, cost=trajectory.cost)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         raise NotImplementedError
 
     # --- carrying requests out ----------------------------------------------------------------------------------------
 
+    def _carry_out(self, request: Ask | Find | Run) -> Told | Found | Ran:
+        if isinstance(request, Ask):
+            return self._ask(request)
+        return self._find(request) if isinstance(request, Find) else self._run(request)
+
+    async def _acarry_out(self, request: Ask | Find | Run) -> Told | Found | Ran:
+        if isinstance(request, Ask):
+            return await self._aask(request)
+        return await (self._afind(request) if isinstance(request, Find) else self._arun(request))
+
     def _call(self, ask: Ask) -> _Call:
         predictor = getattr(self, ask.step)
         arguments: dict[str, Any] = dict(ask.inputs)
         if ask.demos:
             arguments["demos"] = [*ask.demos, *_predict(predictor).demos]
+        config = dict(ask.config)
         if ask.confidence or "logprobs" in getattr(_lm_of(predictor), "supported_params", ()):
-            arguments["config"] = {"logprobs": True}
+            config["logprobs"] = True
+        if config:
+            arguments["config"] = config
         return _Call(predictor, arguments)
 
     def _ask(self, ask: Ask) -> Told:
@@ -198,7 +133,9 @@ class Solver(dspy.Module):
                     raise
                 note = str(error)
         cost = replace(call.meter.cost(), seconds=time.perf_counter() - call.start)
-        told = Told(text, confidence, note, cost, call.entries)
+        others = {name: str(getattr(prediction, name, None) or "").strip() for name in ask.also}
+        others = {name: value for name, value in others.items() if value}
+        told = Told(text, confidence, note, cost, call.entries, others, prediction)
         if not ask.tentative:
             accept(told)
         return told
@@ -226,6 +163,61 @@ class Solver(dspy.Module):
                 passages = _fuse(passages, reranked) if find.fused else reranked
         return Found(passages[: find.k], Cost(retrievals=1, seconds=time.perf_counter() - start))
 
+    def _run(self, run: Run) -> Ran:
+        call = _Call(getattr(self, run.module), run.inputs)
+        with call.recorded(), dspy.context(**run.context):
+            call.prediction = call.predictor(**call.arguments)
+        return _ran(call)
+
+    async def _arun(self, run: Run) -> Ran:
+        call = _Call(getattr(self, run.module), run.inputs)
+        with call.recorded(), dspy.context(**run.context):
+            call.prediction = await call.predictor.acall(**call.arguments)
+        return _ran(call)
+
+
+class _Drive:
+    """Steps under way: which request comes next, and where its outcome goes."""
+
+    def __init__(self, steps: Callable[[str, Trajectory], Steps], question: str, trajectory: Trajectory) -> None:
+        self._steps = steps(question, trajectory)
+        self._trajectory = trajectory
+        self._result: Trajectory | None = None
+        self._error: Exception | None = None
+        self.outcome: Any = None
+
+    def next(self) -> Ask | Find | Run | None:
+        """The next request; ``None`` at the end."""
+        while True:
+            error, self._error = self._error, None
+            outcome, self.outcome = self.outcome, None
+            try:
+                request = self._steps.send(outcome) if error is None else self._steps.throw(error)
+            except StopIteration as stop:
+                self._result = stop.value
+                return None
+            except Exception as error:
+                if getattr(error, "trajectory", None) is None:
+                    error.trajectory = self._trajectory  # type: ignore[attr-defined]
+                raise
+            if not isinstance(request, Reached):
+                return request
+            self._trajectory = request.trajectory
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Let the steps have what carrying out a request raises."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the steps get it, and raise what they do not handle
+            self._error = error
+
+    def result(self) -> Trajectory:
+        """The finished trajectory."""
+        if self._result is None:
+            raise RuntimeError("the steps have not ended")
+        return self._result
+
 
 @dataclass(slots=True)
 class _Call:
@@ -249,13 +241,20 @@ class _Call:
                 self.note = _unreadable(error)
 
 
-def accept(told: Told) -> None:
+def accept(told: Told | Ran) -> None:
     """Let a call join the trace that teleprompters learn from."""
     trace, limit = dspy.settings.trace, dspy.settings.max_trace_size
     if trace is not None and limit > 0:
         # Log-probabilities are no field of a demo: they would only bloat saved programs.
         trace.extend((predictor, inputs, _without_logprobs(output)) for predictor, inputs, output in told.entries)
         del trace[: max(0, len(trace) - limit)]
+
+
+def _ran(call: _Call) -> Ran:
+    cost = getattr(call.prediction, "cost", None)
+    if not isinstance(cost, Cost):
+        cost = replace(call.meter.cost(), seconds=time.perf_counter() - call.start)
+    return Ran(call.prediction, cost, call.entries)
 
 
 def _predict(module: Any) -> Any:
@@ -292,10 +291,6 @@ def _checked(question: str, trajectory: Trajectory | None) -> tuple[str, Traject
     if trajectory.question != question:
         raise InputError(f"the trajectory to resume is of another question: {trajectory.question[:80]!r}")
     return question, trajectory
-
-
-def _prediction(trajectory: Trajectory) -> dspy.Prediction:
-    return dspy.Prediction(answer=trajectory.answer or "", trajectory=trajectory, cost=trajectory.cost)
 
 
 def _unreadable(error: AdapterParseError) -> str:

@@ -18,12 +18,14 @@ from ..lms.confidence import AnswerConfidence
 
 SCHEMA_VERSION = 1
 
-Source = Literal["memory", "already_read", "search"]
-"""Where a hop's answer comes from: the LM's own knowledge, passages of an earlier hop, or a search of its own."""
+Source = Literal["memory", "already_read", "search", "calculator"]
+"""Where a hop's answer comes from: the LM's own knowledge, passages of an earlier hop, a search of its own, or a
+calculation over earlier answers."""
 
-StopReason = Literal["finished", "max_hops", "repeated", "empty", "no_plan", "context"]
+StopReason = Literal["finished", "max_hops", "repeated", "empty", "no_plan", "context", "confident"]
 """Why no further hop followed: the LM asked nothing more; the limit on hops; a repeated or near-identical sub-question;
-an empty one; the plan was carried out or could not be read; the context budget was used up."""
+an empty one; the plan was carried out or could not be read; the context budget was used up; an answer to the whole
+question was sure enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class Trajectory:
         answer: The final answer; ``None`` while there is none.
         answer_confidence: Log-probabilities of the final answer's tokens, where the backend gives them.
         stop_reason: Why no further hop followed.
+        open: A hop whose passages are given and whose answer is not read yet: resuming reads it and goes on from there.
+        rejected: Final answers that were judged off-topic, oldest first; composing avoids the last of them.
+        failed_plans: Plans, or the sub-questions of hops, that led to no accepted answer; decomposing avoids the last
+            of them.
         revisions: Attempts that were given up, as JSON objects, oldest first.
         other_cost: What was spent outside the hops: planning, asking whether to go on, the last reading.
     """
@@ -112,6 +118,9 @@ class Trajectory:
     answer: str | None = None
     answer_confidence: AnswerConfidence | None = None
     stop_reason: StopReason | None = None
+    open: Hop | None = None
+    rejected: tuple[str, ...] = ()
+    failed_plans: tuple[tuple[str, ...], ...] = ()
     revisions: tuple[dict[str, Any], ...] = ()
     other_cost: Cost = field(default_factory=Cost)
 
@@ -132,11 +141,13 @@ class Trajectory:
         if not 0 <= hops <= len(self.hops):
             raise InputError(f"a prefix of {hops} hops was asked for, the trajectory has {len(self.hops)}")
         # A plan was paid for by the first hop, and is made anew without it.
-        return Trajectory(self.question, self.hops[:hops], self.plan if hops else None, revisions=self.revisions)
+        plan = self.plan if hops else None
+        told = {"rejected": self.rejected, "failed_plans": self.failed_plans, "revisions": self.revisions}
+        return Trajectory(self.question, self.hops[:hops], plan, **told)
 
     def with_hop(self, hop: Hop) -> Trajectory:
-        """The trajectory with one more hop."""
-        return replace(self, hops=(*self.hops, hop))
+        """The trajectory with one more hop; none is open then."""
+        return replace(self, hops=(*self.hops, hop), open=None)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; :meth:`from_dict` is the inverse."""
@@ -145,8 +156,11 @@ class Trajectory:
         record["passages"] = [passage.to_dict() for passage in self.passages]
         for hop, written in zip(self.hops, record["hops"], strict=True):
             written["passages"] = [passage.to_dict() for passage in hop.passages]
-        for name in ("hops", "plan", "revisions"):
+        if self.open is not None:
+            record["open"]["passages"] = [passage.to_dict() for passage in self.open.passages]
+        for name in ("hops", "plan", "rejected", "revisions"):
             record[name] = None if record[name] is None else list(record[name])
+        record["failed_plans"] = [list(plan) for plan in self.failed_plans]
         return record
 
     @classmethod

@@ -59,6 +59,20 @@ def transcript(trajectory: Trajectory, *, words: int | None) -> str:
     return "\n".join(text for number, hop in hops for text in hop_lines(hop, number, words=words))
 
 
+def hint(trajectory: Trajectory) -> list[str]:
+    """The line that keeps composing from giving the last rejected answer again; none if none was rejected.
+
+    Only the last one is shown, so that no prompt grows from one attempt into the next (Gao et al. 2024, Dr3, section 3.2,
+    Re-Compose).
+    """
+    return [line("Hint:", f"the answer is not {trajectory.rejected[-1]}.")] if trajectory.rejected else []
+
+
+def failed_plan(trajectory: Trajectory) -> list[str]:
+    """The line that tells decomposing which plan failed last; none if none failed."""
+    return [line("Failed plan:", " | ".join(trajectory.failed_plans[-1]))] if trajectory.failed_plans else []
+
+
 def worked_example(trajectory: Trajectory, *, words: int) -> str:
     """A finished trajectory as a worked example: the question, its hops and its answer."""
     lines = [line("Question:", trajectory.question), transcript(trajectory, words=words)]

@@ -31,7 +31,8 @@ from hopgate.programs import (
     Trajectory,
 )
 from hopgate.programs.decomposers import repeats, same_question
-from hopgate.programs.solver import Ask, Find, accept
+from hopgate.programs.requests import Ask, Find
+from hopgate.programs.solver import accept
 from hopgate.programs.transcript import shorten, transcript
 from hopgate.programs.worked_examples import step_demos
 
