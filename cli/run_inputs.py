@@ -208,4 +208,6 @@ def recorded_lm(old: RunHeader, model: str | None) -> Any:
     if recorded.startswith("embedded/"):
         # What follows the name is the digest of the weights, which the LM adds by itself.
         recorded = recorded.partition("@")[0]
-    return lm_from_config({**old.lm, "model": model or recorded})
+    # As many threads as this machine has, whatever the other one had.
+    options = {name: value for name, value in old.lm.items() if name != "threads"}
+    return lm_from_config({**options, "model": model or recorded})

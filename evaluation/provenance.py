@@ -83,8 +83,11 @@ def describe_program(program: Any, *, state_file: str | None = None) -> ProgramH
 
 
 def describe_lm(lm: Any) -> dict[str, Any]:
-    """``model`` and the other options of an LM, without secrets."""
-    options = {**getattr(lm, "kwargs", {}), "cache": getattr(lm, "cache", None)}
+    """``model`` and the other options of an LM, without secrets.
+
+    Of an embedded LM these are the engine's too: ``n_ctx``, ``slots``, ``cache_mib``, and ``threads`` as used.
+    """
+    options = {**getattr(lm, "kwargs", {}), "cache": getattr(lm, "cache", None), **_engine_options(lm)}
     kept = {name: _json(value) for name, value in options.items() if value is not None and not _secret(name, value)}
     return {"model": str(getattr(lm, "model", type(lm).__name__)), **kept}
 
@@ -164,6 +167,13 @@ def _lm(program: Any) -> Any:
     if predictors and not own:
         raise InputError("no LM: set one by dspy.configure(lm=...) or dspy.context(lm=...)")
     return own[0] if own else None
+
+
+def _engine_options(lm: Any) -> dict[str, Any]:
+    from ..lms.embedded import EmbeddedEngine
+
+    engine = getattr(lm, "engine", None)
+    return {**engine.options, "threads": engine.threads} if isinstance(engine, EmbeddedEngine) else {}
 
 
 def _state(program: Any) -> dict[str, Any] | None:

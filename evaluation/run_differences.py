@@ -8,6 +8,9 @@ from typing import Any
 
 from .run_schema import DataHeader, RunHeader
 
+_OF_THE_ENGINE = ("n_ctx", "slots", "cache_mib")
+"""Options of the embedded LM that older headers do not tell."""
+
 
 def differences(old: RunHeader, new: RunHeader) -> list[str]:
     """What differs between the headers of two runs that should be the same, for people.
@@ -28,7 +31,12 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
     if old.program.state_sha256 is None:
         settings = {name: value for name, value in settings.items() if name in known}
     found += _table("setting", known, settings)
-    found += _table("LM option", _options(old.lm), _options(new.lm))
+    options = _options(old.lm)
+    found += _table(
+        "LM option",
+        options,
+        {name: value for name, value in _options(new.lm).items() if name in options or name not in _OF_THE_ENGINE},
+    )
     if old.program.state_sha256 not in (None, new.program.state_sha256) and not found:
         found.append("the program's state (instructions, demos or examples)")
     if (old.index is None) != (new.index is None):
@@ -40,7 +48,8 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
 
 
 def _options(lm: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in lm.items() if name != "model"}
+    # Threads belong to a machine: they change the time, and not what is answered.
+    return {name: value for name, value in lm.items() if name not in ("model", "threads")}
 
 
 def _table(what: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -100,6 +100,11 @@ class EmbeddedEngine:
         name = self.model if not _is_path(self.model) else Path(self.model).stem
         return f"embedded/{name}@{self.digest[:12]}"
 
+    @property
+    def threads(self) -> int:
+        """CPU threads of the model: those asked for, or as many as this process may use."""
+        return self.options["threads"] or _cores()
+
     def asynchronous(self) -> AsyncEmbeddedEngine:
         """The asynchronous counterpart, on the same weights and slots."""
         return AsyncEmbeddedEngine(self)

@@ -1,0 +1,81 @@
+"""What the header of a run says of the LM, and what may differ when the run is resumed or repeated."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from hopgate.cli.run_inputs import recorded_lm
+from hopgate.evaluation.provenance import describe_lm, describe_run
+from hopgate.evaluation.records import DataHeader, RunHeader, differences, line_of, read_header
+from hopgate.lms import lm_from_config
+from hopgate.lms.testing import scripted_lm
+from hopgate.programs import Direct
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is taken for the weights of an embedded LM, as long as no one asks it anything."""
+    monkeypatch.setattr("hopgate.lms.config.check_bindings", lambda: None)
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"GGUF" + bytes(64))
+    return path
+
+
+def header(lm: dspy.LM) -> RunHeader:
+    with dspy.context(lm=lm):
+        return describe_run(Direct(), DataHeader("toy", ids=("q1",)), name="a", seed=0, normalisation="official")
+
+
+def embedded(weights: Path, **options: Any) -> dspy.LM:
+    return lm_from_config({"model": f"embedded/{weights}", "cache": False, **options})
+
+
+def test_the_options_of_the_engine_are_in_the_header(weights: Path, tmp_path: Path) -> None:
+    lm = embedded(weights, n_ctx=2048, slots=3, threads=5, cache_mib=64)
+    told = header(lm).lm
+    assert told == {
+        "model": lm.model, "temperature": 0.0, "max_tokens": 512, "cache": False,
+        "n_ctx": 2048, "slots": 3, "threads": 5, "cache_mib": 64,
+    }  # fmt: skip
+    assert str(weights.parent) not in str(told)
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(line_of(header(lm)))
+    assert read_header(file).lm == told
+
+
+def test_what_was_left_to_the_engine_is_told_as_used(weights: Path) -> None:
+    told = describe_lm(embedded(weights))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert told["threads"] == cores and told["n_ctx"] == 8192 and told["slots"] == 2 and told["cache_mib"] == 1024
+
+
+def test_other_lms_have_no_engine_options() -> None:
+    assert describe_lm(scripted_lm([("", "x")])) == {"model": "scripted/lm", "cache": False}
+
+
+@pytest.mark.parametrize("option", ["n_ctx", "slots", "cache_mib"])
+def test_an_engine_with_another_option_is_another_lm(weights: Path, option: str) -> None:
+    old, new = header(embedded(weights)), header(embedded(weights, **{option: 512}))
+    assert [text for text in differences(old, new) if option in text] and len(differences(old, new)) == 1
+
+
+def test_threads_and_what_an_old_header_does_not_tell_may_differ(weights: Path) -> None:
+    new = header(embedded(weights, n_ctx=512, threads=7))
+    assert differences(header(embedded(weights, n_ctx=512, threads=1)), new) == []
+    known = ("model", "temperature", "max_tokens", "cache")
+    old = replace(new, lm={name: new.lm[name] for name in known})
+    assert differences(old, new) == []
+    assert differences(old, replace(new, lm={**new.lm, "top_p": 0.5})) == ["LM option `top_p` null, now 0.5"]
+
+
+def test_a_repetition_has_the_same_engine_on_its_own_threads(weights: Path) -> None:
+    old = header(embedded(weights, n_ctx=512, slots=1, threads=7, temperature=0.5))
+    again = header(recorded_lm(old, f"embedded/{weights}"))
+    assert differences(old, again) == []
+    assert again.lm["threads"] == describe_lm(embedded(weights))["threads"]
