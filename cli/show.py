@@ -20,6 +20,7 @@ _STOPPED = {
     "empty": "the LM wrote nothing",
     "no_plan": "the plan was carried out, or none could be read",
     "context": "no room for more passages",
+    "confident": "an answer to the whole question was sure enough",
 }
 
 
@@ -83,6 +84,8 @@ def _judged(hop: Hop, tau: float | None) -> str:
 def _source(hop: Hop) -> str:
     if hop.source == "memory":
         return "memory, no search"
+    if hop.source == "calculator":
+        return "calculated, from earlier answers"
     if hop.source == "already_read":
         return "already read, in the passages of an earlier hop"
     return f"search for: {plain(hop.query or hop.sub_question)}"

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core import Passage, StateError
-from .run_schema import QUESTION, ConfidenceRecord, HopRecord, PassageRecord, RunRecord, TrajectoryRecord
+from .run_schema import (
+    QUESTION,
+    AttemptCost,
+    AttemptRecord,
+    ConfidenceRecord,
+    HopRecord,
+    PassageRecord,
+    RunRecord,
+    TrajectoryRecord,
+)
 
 if TYPE_CHECKING:
     from ..lms import AnswerConfidence
@@ -14,6 +25,8 @@ if TYPE_CHECKING:
 
 _LEAST = 30
 """Characters that the beginning of a question has at least to be found in a message."""
+
+T = TypeVar("T")
 
 Lookup = Callable[[Sequence[str]], Iterable[Passage]]
 """Takes ids and gives the passages that it has of them, in any order."""
@@ -64,15 +77,49 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
         passages=_ids(trajectory.passages),
         answer_confidence=_confidence(trajectory.answer_confidence),
         stop_reason=trajectory.stop_reason,
-        revisions=len(trajectory.revisions),
+        revisions=tuple(_attempt(revision, clean) for revision in trajectory.revisions),
     )
+
+
+def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str]) -> AttemptRecord:
+    """An attempt, by those of its entries that a run file keeps; texts of passages are in none of them."""
+    spent = revision.get("cost")
+    stage, answer, verdict = (_of(revision.get(name), str) for name in ("stage", "answer", "verdict"))
+    return AttemptRecord(
+        stage=stage or "other",
+        answer=None if answer is None else clean(answer),
+        verdict=verdict,
+        probability=_finite(revision.get("probability")),
+        hop=_of(revision.get("hop"), int),
+        page=_of(revision.get("page"), int),
+        sub_questions=tuple(map(clean, _strings(revision.get("sub_questions")))),
+        passages=_strings(revision.get("passages")),
+        cost=None
+        if not isinstance(spent, Mapping)
+        else AttemptCost(
+            *(int(spent.get(name) or 0) for name in AttemptCost.__dataclass_fields__ if name != "seconds"),
+            seconds=_finite(spent.get("seconds")) or 0.0,
+        ),
+    )
+
+
+def _of(value: Any, kind: type[T]) -> T | None:
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list | tuple) else ()
 
 
 def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Trajectory:
     """A recorded trajectory with the texts of its question and passages, for viewers.
 
-    What a run file does not keep is not there: revisions, notes and the costs of single hops (all of the cost stands
-    outside the hops). Of a confidence only ``mean`` and ``min`` are known; ``sum`` and ``first`` are ``None``, and
+    What a run file does not keep is not there: notes and the costs of single hops (all of the cost stands outside the
+    hops). Of a confidence only ``mean`` and ``min`` are known; ``sum`` and ``first`` are ``None``, and
     ``tokens`` is 1, which says that there are some.
 
     Args:
@@ -119,8 +166,17 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
         answer=None if record.answer is None else join(record.answer),
         answer_confidence=_answer_confidence(recorded.answer_confidence),
         stop_reason=cast("StopReason | None", recorded.stop_reason),
+        revisions=tuple(_revision(attempt, join) for attempt in recorded.revisions),
         other_cost=Cost(**costs),
     )
+
+
+def _revision(attempt: AttemptRecord, join: Callable[[str], str]) -> dict[str, Any]:
+    written = asdict(attempt)
+    written["answer"] = None if attempt.answer is None else join(attempt.answer)
+    written["sub_questions"] = [join(text) for text in attempt.sub_questions]
+    written["passages"] = list(attempt.passages)
+    return {name: value for name, value in written.items() if value is not None}
 
 
 def _ids(passages: Iterable[Passage]) -> tuple[PassageRecord, ...]:

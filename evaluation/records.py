@@ -27,6 +27,8 @@ from .run_differences import differences
 from .run_schema import (
     QUESTION,
     SCHEMA,
+    AttemptCost,
+    AttemptRecord,
     ConfidenceRecord,
     DataHeader,
     Failure,
@@ -49,6 +51,8 @@ __all__ = [
     "QUESTION",
     "SCHEMA",
     "Appender",
+    "AttemptCost",
+    "AttemptRecord",
     "ConfidenceRecord",
     "DataHeader",
     "Failure",

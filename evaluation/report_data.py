@@ -194,6 +194,7 @@ def _passages(runs: Iterable[RecordedRun], passages: Lookup | None) -> dict[str,
             if record.trajectory is not None:
                 ids.update(item.id for item in record.trajectory.passages)
                 ids.update(item.id for hop in record.trajectory.hops for item in hop.passages)
+                ids.update(key for attempt in record.trajectory.revisions for key in attempt.passages)
     found = {passage.id: [passage.title, passage.text] for passage in passages(sorted(ids))}
     return dict(sorted(found.items()))
 

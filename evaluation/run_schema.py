@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
 
 SCHEMA = 1
 """Version of the run file; a reader refuses others."""
@@ -50,7 +51,7 @@ class HopRecord:
     sub_question: str
     draft: str | None = None
     confidence: ConfidenceRecord | None = None
-    source: Literal["memory", "already_read", "search"] = "memory"
+    source: Literal["memory", "already_read", "search", "calculator"] = "memory"
     query: str | None = None
     passages: tuple[PassageRecord, ...] = ()
     answer: str = ""
@@ -58,11 +59,57 @@ class HopRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptCost:
+    """What one attempt took; fields as in :class:`RunCost`, of which it is a part."""
+
+    retrievals: int = 0
+    lm_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt of a corrector, or of another program that judges what it answered.
+
+    Attributes:
+        stage: What was tried: ``solve``, ``recompose``, ``resolve``, ``redecompose``, ...
+        answer: The answer that came of it; ``None`` if none did.
+        verdict: How it was judged: ``on-topic``, ``off-topic``, ``undecided``; ``None`` if it was not.
+        probability: Probability of the verdict "on-topic", as the judge gives it.
+        hop: The hop that was tried again, from 1.
+        page: Which page of the ranking its passages came from, from 1 (the first).
+        sub_questions: Those of its hops.
+        passages: Ids of the passages that its hops read.
+        cost: What it took; ``None`` where it was not told.
+    """
+
+    stage: str
+    answer: str | None = None
+    verdict: str | None = None
+    probability: float | None = None
+    hop: int | None = None
+    page: int | None = None
+    sub_questions: tuple[str, ...] = ()
+    passages: tuple[str, ...] = ()
+    cost: AttemptCost | None = None
+
+
+class _OrZero:
+    """Lets the number 0 stand for an empty tuple: older run files have the number of attempts, which was always 0."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        none = core_schema.no_info_after_validator_function(lambda _: (), core_schema.literal_schema([0]))
+        return core_schema.union_schema([handler(source), none], mode="left_to_right")
+
+
+@dataclass(frozen=True, slots=True)
 class TrajectoryRecord:
     """A trajectory without texts of questions and passages; see :class:`hopgate.programs.Trajectory`.
 
     Attributes:
-        revisions: How many attempts were given up.
+        revisions: The attempts that were made, oldest first.
     """
 
     hops: tuple[HopRecord, ...] = ()
@@ -70,7 +117,7 @@ class TrajectoryRecord:
     passages: tuple[PassageRecord, ...] = ()
     answer_confidence: ConfidenceRecord | None = None
     stop_reason: str | None = None
-    revisions: int = 0
+    revisions: Annotated[tuple[AttemptRecord, ...], _OrZero()] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +320,8 @@ def record_adapter() -> TypeAdapter[RunRecord]:
 
 
 _CLASSES = (
-    ConfidenceRecord, PassageRecord, HopRecord, TrajectoryRecord, Scores, RunCost, Failure, RunRecord, FileHeader,
-    ProgramHeader, IndexHeader, DataHeader, RunHeader,
+    ConfidenceRecord, PassageRecord, HopRecord, AttemptCost, AttemptRecord, TrajectoryRecord, Scores, RunCost, Failure,
+    RunRecord, FileHeader, ProgramHeader, IndexHeader, DataHeader, RunHeader,
 )  # fmt: skip
 # Not in the class bodies, where they would become fields of the dataclasses.
 for _class in _CLASSES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hopgate.core import HopgateError, InputError, Passage, StateError
 from hopgate.evaluation.records import (
+    AttemptRecord,
     DataHeader,
     Failure,
     IndexHeader,
@@ -31,8 +32,9 @@ from hopgate.evaluation.records import (
     without_question,
     write_run,
 )
+from hopgate.evaluation.run_schema import record_adapter
 from hopgate.lms import AnswerConfidence
-from hopgate.programs import Cost, Hop, Trajectory
+from hopgate.programs import Cost, Hop, Source, Trajectory
 
 QUESTION = "Which river flows through the town where the designer of the Osk Tower was born?"
 
@@ -80,7 +82,19 @@ def trajectory() -> Trajectory:
         answer="Ile",
         answer_confidence=confidence,
         stop_reason="finished",
-        revisions=({"why": "off topic"},),
+        revisions=(
+            {
+                "stage": "resolve",
+                "hop": 1,
+                "page": 2,
+                "answer": f"not {QUESTION}",
+                "verdict": "off-topic",
+                "probability": 0.25,
+                "sub_questions": ["Where was the designer born?", QUESTION],
+                "passages": ["3"],
+                "cost": {"retrievals": 1, "lm_calls": 2, "prompt_tokens": 0, "completion_tokens": 0, "seconds": 0.5},
+            },
+        ),
         other_cost=Cost(lm_calls=3, seconds=1.5),
     )
 
@@ -259,7 +273,6 @@ def test_a_recorded_trajectory_holds_no_text_and_gets_it_back() -> None:
         original,
         hops=(replace(original.hops[0], confidence=kept), original.hops[1]),
         answer_confidence=kept,
-        revisions=(),
     )
     unknown = trajectory_of(recorded, lambda ids: [], QUESTION)
     assert unknown.hops[1].passages == (Passage("3", "", "", 12.5), Passage("4", "", ""))
@@ -307,4 +320,37 @@ def test_json_is_plain(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert data["trajectory"]["hops"][0]["confidence"] == {"mean": -0.5, "minimum": -0.75}
     assert data["trajectory"]["hops"][1]["passages"] == [{"id": "3", "score": 12.5}, {"id": "4", "score": None}]
-    assert data["trajectory"]["revisions"] == 1
+    (attempt,) = data["trajectory"]["revisions"]
+    assert (attempt["stage"], attempt["verdict"], attempt["probability"]) == ("resolve", "off-topic", 0.25)
+    assert attempt["sub_questions"] == ["Where was the designer born?", "{question}"]
+
+
+def test_a_file_that_only_counts_attempts_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    one = record("q1", trajectory=replace(trajectory_record(trajectory()), revisions=()))
+    old = line_of(one).replace(b'"revisions":[]', b'"revisions":0')
+    assert old != line_of(one)
+    path.write_bytes(line_of(header()) + old)
+    assert read_run(path).records == (one,)
+    path.write_bytes(line_of(header()) + old.replace(b'"revisions":0', b'"revisions":[{"hop":1}]') + line_of(one))
+    with pytest.raises(StateError, match=r"line 2.*revisions.*stage"):
+        read_run(path)
+
+
+revisions = st.dictionaries(
+    st.sampled_from([*AttemptRecord.__dataclass_fields__, "why"]),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()), st.just({})),
+)
+
+
+@given(revisions)
+def test_any_revision_of_a_user_s_program_can_be_written(revision: dict[str, Any]) -> None:
+    found = trajectory_record(Trajectory(QUESTION, revisions=(revision,)))
+    one = record("q1", trajectory=found)
+    assert record_adapter().validate_json(line_of(one)).trajectory.revisions[0].stage  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("source", get_args(Source))
+def test_every_source_can_be_recorded(source: Any) -> None:
+    one = record("q1", trajectory=trajectory_record(Trajectory(QUESTION, hops=(Hop("Which?", source=source),))))
+    assert record_adapter().validate_json(line_of(one)) == one

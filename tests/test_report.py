@@ -22,6 +22,8 @@ from test_index_support import make_checkpoint
 from hopgate.cli.report import report
 from hopgate.core import IndexStoreError, InputError, Passage
 from hopgate.evaluation.records import (
+    AttemptCost,
+    AttemptRecord,
     ConfidenceRecord,
     HopRecord,
     IndexHeader,
@@ -36,6 +38,11 @@ from hopgate.evaluation.report_data import index_passages, report_data
 from hopgate.index import ColBERTIndex
 
 ATTACK = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'><!-- & \u2028"
+ATTEMPTS = (
+    AttemptRecord("solve", "yes", "off-topic", 0.1, sub_questions=("{question}",), passages=("p3",)),
+    AttemptRecord("resolve", ATTACK, "on-topic", 0.9, hop=2, page=2, cost=AttemptCost(1, 3)),
+    AttemptRecord("recompose"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,7 @@ def big_run(name: str, count: int, *, seed: int = 0) -> Run:
             passages=hops[-1].passages,
             answer_confidence=ConfidenceRecord(-0.05 * (i % 20)),
             stop_reason="finished",
+            revisions=ATTEMPTS if i == 0 else (),
         )
         changes = {"hops": 2 + i % 3, "type": ("bridge", "comparison")[i % 2], "off_topic": i % 5 == 1}
         if i % 50 == 49:

@@ -233,6 +233,22 @@ def test_texts_stay_text_and_answers_are_marked(visit: Any) -> None:
     visit(body)
 
 
+def test_attempts_are_shown_with_their_verdicts(visit: Any) -> None:
+    async def body(tab: Tab) -> None:
+        rows = await tab.run(
+            "[...document.querySelectorAll('.attempts tbody tr')].map((row) =>"
+            " [...row.cells].map((cell) => cell.textContent))"
+        )
+        assert [row[0] for row in rows] == ["1. Solve", "2. Re-Solve (hop 2, page 2)", "3. Re-Compose"]
+        assert rows[0][1] == f"What is {ATTACK}?read: Title <b>p3</b>" and rows[0][3] == "off-topic (P on-topic 0.10)"
+        assert rows[1][2] == ATTACK and rows[1][4] == "3 LM calls, 1 retrieval"
+        assert rows[2][2:4] == ["(none)", "not judged"]
+        await tab.run("document.getElementById('row-1').click()")
+        assert await tab.run("document.querySelectorAll('.attempts').length") == 0
+
+    visit(body)
+
+
 def test_keys(visit: Any) -> None:
     focused = "document.activeElement.id"
 

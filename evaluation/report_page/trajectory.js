@@ -1,7 +1,10 @@
 // One trajectory, drawn when it is chosen.
 const PLACE = '{question}';
 const STOPPED = { finished: 'nothing more to ask', max_hops: 'the limit on hops', repeated: 'the next sub-question was asked before',
-  empty: 'the LM wrote nothing', no_plan: 'the plan was carried out, or none could be read', context: 'no room for more passages' };
+  empty: 'the LM wrote nothing', no_plan: 'the plan was carried out, or none could be read', context: 'no room for more passages',
+  confident: 'an answer to the whole question was sure enough' };
+const STAGES = { solve: 'Solve', recompose: 'Re-Compose', resolve: 'Re-Solve', redecompose: 'Re-Decompose' };
+const VERDICTS = { 'on-topic': 'good', 'off-topic': 'bad' };
 
 const textOf = (record, text) => (text ?? '').split(PLACE).join(DATA.questions[record.id]?.question ?? PLACE);
 const titleOf = (record) => DATA.questions[record.id]?.question ?? record.id;
@@ -51,6 +54,7 @@ function decision(hop, run) {
   const mean = hop.confidence?.mean, tau = run.tau;
   const compared = mean === undefined || tau === undefined ? '' : `: ${number(mean, 2)} nats, ${mean >= tau ? 'at least' : 'below'} tau ${number(tau, 2)}`;
   if (hop.source === 'already_read') return ['read again', `from passages that an earlier hop found${compared}`];
+  if (hop.source === 'calculator') return ['calculated', ': from earlier answers'];
   if (hop.source === 'memory') return ['kept from memory', run.gate === 'never' ? ': this gate never searches' : compared];
   if (run.gate === 'always') return ['searched', ': this gate always does'];
   if (hop.draft === undefined) return ['searched', ': there was no draft'];
@@ -91,8 +95,31 @@ function badges(record) {
     scores.retrieval_recall !== undefined && el('span', { class: 'badge' }, `retrieval recall ${number(scores.retrieval_recall, 2)}`),
     record.hops !== undefined && el('span', { class: 'badge' }, `${record.hops} hops`),
     record.type !== undefined && el('span', { class: 'badge' }, record.type),
-    record.trajectory?.revisions > 0 && el('span', { class: 'badge warn' }, `corrections: ${record.trajectory.revisions}`),
-    record.attempts > 1 && el('span', { class: 'badge' }, `attempts: ${record.attempts}`));
+    record.trajectory?.revisions.length > 0 && el('span', { class: 'badge warn' }, `attempts at an answer: ${record.trajectory.revisions.length}`),
+    record.attempts > 1 && el('span', { class: 'badge' }, `calls of the program: ${record.attempts}`));
+}
+
+function verdictOf(attempt) {
+  if (attempt.verdict === undefined) return 'not judged';
+  const sure = attempt.probability === undefined ? '' : ` (P on-topic ${number(attempt.probability, 2)})`;
+  const verdict = attempt.verdict.replaceAll('_', '-');
+  return [el('span', { class: `badge ${VERDICTS[verdict] ?? 'warn'}` }, verdict), sure];
+}
+
+function attemptsOf(record) {
+  const attempts = record.trajectory?.revisions ?? [];
+  if (!attempts.length) return null;
+  const rowOf = (attempt, i) => {
+    const place = [attempt.hop !== undefined && `hop ${attempt.hop}`, attempt.page !== undefined && `page ${attempt.page}`].filter(Boolean).join(', ');
+    const titles = attempt.passages.map((id) => DATA.passages[id]?.[0] || id);
+    return el('tr', {}, el('th', { scope: 'row' }, `${i + 1}. ${STAGES[attempt.stage] ?? attempt.stage}`, place && ` (${place})`),
+      el('td', {}, attempt.sub_questions.map((text) => el('p', {}, textOf(record, text))), titles.length > 0 && el('p', { class: 'faint' }, `read: ${titles.join('; ')}`)),
+      el('td', {}, textOf(record, attempt.answer) || '(none)'), el('td', {}, verdictOf(attempt)),
+      el('td', {}, attempt.cost && `${number(attempt.cost.lm_calls, 0)} LM calls, ${searches(attempt)}`));
+  };
+  const head = ['attempt', 'sub-questions and passages', 'answer', 'verdict', 'cost'].map((text) => el('th', { scope: 'col' }, text));
+  return [el('h3', {}, 'Attempts'), el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Attempts' },
+    el('table', { class: 'attempts' }, el('thead', {}, el('tr', {}, head)), el('tbody', {}, attempts.map(rowOf))))];
 }
 
 function costOf(record) {
@@ -131,6 +158,7 @@ function trajectoryOf(record, run, choose) {
     last.length > 0 && el('details', { class: 'hop', open: path.hops.length === 0 }, el('summary', {}, `Read with the question: ${last.length} passages`),
       last.map((item, k) => passageOf(item, k + 1, [['gold', gold], ['given', [answer]]], supporting, path.hops.length === 0))),
     path?.stop_reason && el('p', {}, el('span', { class: 'label' }, 'Stopped'), STOPPED[path.stop_reason] ?? path.stop_reason),
+    attemptsOf(record),
     !path && record.status === 'ok' && el('p', { class: 'faint' }, 'The run has no trajectory of this question.'),
     costOf(record), othersOf(record, run, choose),
   ];
