@@ -6,13 +6,14 @@ Both are generators of the solver's requests and return the next sub-question, o
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from .requests import Ask, Told
+from .solver import accept
 from .trajectory import Cost, StopReason, Trajectory
-from .transcript import NO_MORE, transcript
+from .transcript import NO_MORE, failed_plan, transcript
 
 _MAX_PLAN = 8
 # Without the plural's s, as the words that they are compared with.
@@ -65,18 +66,17 @@ class Iterative:
     step = "next_sub_question"
 
     def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
-        """See :class:`Decomposer`. If the LM asks nothing at all, the question itself is the sub-question."""
-        inputs = {"question": trajectory.question, "trajectory": transcript(trajectory, words=words)}
-        told = yield Ask("next_sub_question", "sub_question", inputs, demos)
-        asked = _clean(told.text)
-        # A small model that has nothing left to ask states what it knows.
-        if asked is None or not _asks(asked):
-            if not trajectory.hops:
-                return Next(trajectory.question, trajectory, cost=told.cost)
-            return Next(None, trajectory, "empty" if told.text is None else "finished", told.cost)
-        if repeats(asked, trajectory):
-            return Next(None, trajectory, "repeated", told.cost)
-        return Next(asked, trajectory, cost=told.cost)
+        """See :class:`Decomposer`. If the LM asks nothing at all, the question itself is the sub-question.
+
+        The first sub-question of a plan that failed is not asked again.
+        """
+        lines = [*failed_plan(trajectory), transcript(trajectory, words=words)]
+        inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
+        told = yield Ask("next_sub_question", "sub_question", inputs, demos, tentative=True)
+        found = _judged(told, trajectory)
+        if not _stuck(found, trajectory):
+            accept(told)
+        return found
 
 
 class Plan:
@@ -85,20 +85,79 @@ class Plan:
     step = "plan"
 
     def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
-        """See :class:`Decomposer`. A plan that cannot be read is the question itself."""
+        """See :class:`Decomposer`. A plan that cannot be read, or that failed before, is the question itself."""
         cost = Cost()
         if trajectory.plan is None:
-            told = yield Ask("plan", "plan", {"question": trajectory.question, "trajectory": ""}, demos)
+            inputs = {"question": trajectory.question, "trajectory": "\n".join(failed_plan(trajectory))}
+            told = yield Ask("plan", "plan", inputs, demos)
             cost = told.cost
             steps = list(filter(None, map(_clean, re.split(r"\s+\|\s+|\n", told.text or ""))))
-            trajectory = replace(trajectory, plan=_distinct(steps[:_MAX_PLAN]) or (trajectory.question,))
-        plan = trajectory.plan or ()
-        if len(trajectory.hops) >= len(plan):
-            return Next(None, trajectory, "no_plan" if plan == (trajectory.question,) else "finished", cost)
-        asked = _filled(plan[len(trajectory.hops)], trajectory)
-        if repeats(asked, trajectory):
-            return Next(None, trajectory, "repeated", cost)
+            plan = _distinct(steps[:_MAX_PLAN])
+            if not plan or any(_same_plan(plan, failed) for failed in trajectory.failed_plans):
+                plan = (trajectory.question,)
+            trajectory = replace(trajectory, plan=plan)
+        plan, done = trajectory.plan or (), len(trajectory.tasks)
+        whole = plan == (trajectory.question,)
+        if done >= len(plan):
+            return Next(None, trajectory, "no_plan" if whole else "finished", cost)
+        asked = _filled(plan[done], trajectory)
+        if repeats(asked, trajectory) or (whole and tried(asked, trajectory)):
+            return Next(None, trajectory, "no_plan" if whole else "repeated", cost)
         return Next(asked, trajectory, cost=cost)
+
+
+def decompose(
+    decomposer: Decomposer, trajectory: Trajectory, words: int, demos: Callable[[str], tuple[dict[str, Any], ...]]
+) -> Decomposition:
+    """The next sub-question; where asking for the first one only leads to what was tried, by a plan.
+
+    Args:
+        decomposer: Asked first, unless it is :class:`Iterative` and the trajectory has a plan already.
+        trajectory: The trajectory.
+        words: Words to show of each passage.
+        demos: Demos of a predictor, by its name.
+    """
+    if isinstance(decomposer, Iterative) and trajectory.plan is not None:
+        decomposer = Plan()
+    found = yield from decomposer.next(trajectory, words, demos(getattr(decomposer, "step", Iterative.step)))
+    if not isinstance(decomposer, Iterative) or not _stuck(found, trajectory):
+        return found
+    planned = yield from Plan().next(found.trajectory, words, demos(Plan.step))
+    return replace(planned, cost=found.cost + planned.cost)
+
+
+def tried(sub_question: str, trajectory: Trajectory) -> bool:
+    """Whether a plan that failed begins with a sub-question."""
+    first = (plan[0] for plan in trajectory.failed_plans if plan)
+    return any(_content(sub_question) == _content(failed) for failed in first)
+
+
+def _judged(told: Told, trajectory: Trajectory) -> Next:
+    """What the LM's line for the next sub-question means."""
+    asked = _clean(told.text)
+    # A small model that has nothing left to ask states what it knows.
+    if asked is None or not _asks(asked):
+        if not trajectory.hops and not tried(trajectory.question, trajectory):
+            return Next(trajectory.question, trajectory, cost=told.cost)
+        return Next(None, trajectory, "empty" if told.text is None else "finished", told.cost)
+    if repeats(asked, trajectory) or (not trajectory.tasks and tried(asked, trajectory)):
+        return Next(None, trajectory, "repeated", told.cost)
+    return Next(asked, trajectory, cost=told.cost)
+
+
+def _stuck(found: Next, trajectory: Trajectory) -> bool:
+    """Whether there is no first sub-question though the question alone, or another plan, did not do."""
+    return found.sub_question is None and not trajectory.tasks and bool(trajectory.hops or trajectory.failed_plans)
+
+
+def _same_plan(plan: tuple[str, ...], failed: tuple[str, ...]) -> bool:
+    """Whether a plan is one that failed, whose references to earlier answers may be filled in already."""
+
+    def same(step: str, other: str) -> bool:
+        pattern = ".*".join(map(re.escape, re.split(r"#\d+", step.casefold())))
+        return re.fullmatch(pattern, other.casefold(), re.DOTALL) is not None
+
+    return len(plan) == len(failed) and all(map(same, plan, failed))
 
 
 def _asks(text: str) -> bool:
@@ -148,6 +207,6 @@ def _distinct(steps: list[str]) -> tuple[str, ...]:
 def _filled(sub_question: str, trajectory: Trajectory) -> str:
     def answer(match: re.Match[str]) -> str:
         number = int(match.group(1))
-        return trajectory.hops[number - 1].answer if 1 <= number <= len(trajectory.hops) else match.group()
+        return trajectory.tasks[number - 1].answer if 1 <= number <= len(trajectory.tasks) else match.group()
 
     return re.sub(r"#(\d+)", answer, sub_question)

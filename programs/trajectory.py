@@ -27,6 +27,10 @@ StopReason = Literal["finished", "max_hops", "repeated", "empty", "no_plan", "co
 an empty one; the plan was carried out or could not be read; the context budget was used up; an answer to the whole
 question was sure enough."""
 
+Step = Literal["memory", "grounded", "hop", "final"]
+"""What a decision is about: an answer to the whole question from memory, or read from its own passages; a hop's draft;
+an answer composed after a hop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -76,6 +80,8 @@ class Hop:
         passages: The passages that the hop's own search put before the LM, best first.
         answer: The hop's conclusion.
         answer_confidence: Log-probabilities of the conclusion's tokens, if it was read from passages.
+        whole: Whether this is the whole question, answered in a prompt of its own before any sub-question was asked;
+            the transcript leaves it out.
         cost: What this hop took.
     """
 
@@ -88,7 +94,27 @@ class Hop:
     passages: tuple[Passage, ...] = ()
     answer: str = ""
     answer_confidence: AnswerConfidence | None = None
+    whole: bool = False
     cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an answer was kept, or the program went on: what a curve over thresholds is computed from.
+
+    Attributes:
+        step: What it was about.
+        hop: Position of the hop that it belongs to, from 0.
+        text: The answer at stake.
+        confidence: Log-probabilities of its tokens; ``None`` where the backend gives none.
+        kept: Whether it was kept.
+    """
+
+    step: Step
+    hop: int
+    text: str
+    confidence: AnswerConfidence | None
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +134,7 @@ class Trajectory:
         failed_plans: Plans, or the sub-questions of hops, that led to no accepted answer; decomposing avoids the last
             of them.
         revisions: Attempts that were given up, as JSON objects, oldest first.
+        decisions: Where an answer was at stake, and what was decided, oldest first.
         other_cost: What was spent outside the hops: planning, asking whether to go on, the last reading.
     """
 
@@ -122,6 +149,7 @@ class Trajectory:
     rejected: tuple[str, ...] = ()
     failed_plans: tuple[tuple[str, ...], ...] = ()
     revisions: tuple[dict[str, Any], ...] = ()
+    decisions: tuple[Decision, ...] = ()
     other_cost: Cost = field(default_factory=Cost)
 
     @property
@@ -131,6 +159,23 @@ class Trajectory:
         for hop in self.hops:
             total = total + hop.cost
         return total
+
+    @property
+    def tasks(self) -> tuple[Hop, ...]:
+        """The hops that are sub-questions of the transcript: all but the whole question's own."""
+        return tuple(hop for hop in self.hops if not hop.whole)
+
+    def decision(self, step: Step, hop: int) -> Decision | None:
+        """What was decided at a step of a hop; ``None`` if nothing was."""
+        return next((made for made in self.decisions if (made.step, made.hop) == (step, hop)), None)
+
+    def with_decision(self, decision: Decision) -> Trajectory:
+        """The trajectory with a decision, in place of an earlier one about the same."""
+        place = (decision.step, decision.hop)
+        if self.decision(*place) is None:
+            return replace(self, decisions=(*self.decisions, decision))
+        made = (decision if (old.step, old.hop) == place else old for old in self.decisions)
+        return replace(self, decisions=tuple(made))
 
     def prefix(self, hops: int) -> Trajectory:
         """The trajectory after its first ``hops`` hops, without an answer, to resume from.
@@ -143,7 +188,8 @@ class Trajectory:
         # A plan was paid for by the first hop, and is made anew without it.
         plan = self.plan if hops else None
         told = {"rejected": self.rejected, "failed_plans": self.failed_plans, "revisions": self.revisions}
-        return Trajectory(self.question, self.hops[:hops], plan, **told)
+        decisions = tuple(made for made in self.decisions if made.hop < hops)
+        return Trajectory(self.question, self.hops[:hops], plan, decisions=decisions, **told)
 
     def with_hop(self, hop: Hop) -> Trajectory:
         """The trajectory with one more hop; none is open then."""
@@ -158,7 +204,7 @@ class Trajectory:
             written["passages"] = [passage.to_dict() for passage in hop.passages]
         if self.open is not None:
             record["open"]["passages"] = [passage.to_dict() for passage in self.open.passages]
-        for name in ("hops", "plan", "rejected", "revisions"):
+        for name in ("hops", "plan", "rejected", "revisions", "decisions"):
             record[name] = None if record[name] is None else list(record[name])
         record["failed_plans"] = [list(plan) for plan in self.failed_plans]
         return record
@@ -190,5 +236,5 @@ def _adapter() -> TypeAdapter[Trajectory]:
 
 
 # Not in the class bodies, where they would become fields of the dataclasses.
-for _class in (Cost, Hop, Trajectory):
+for _class in (Cost, Decision, Hop, Trajectory):
     _class.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]

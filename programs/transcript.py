@@ -49,21 +49,21 @@ def hop_lines(hop: Hop, number: int, *, words: int | None, conclusion: bool = Tr
 
 
 def transcript(trajectory: Trajectory, *, words: int | None) -> str:
-    """All finished hops of a trajectory.
+    """All finished hops of a trajectory but the whole question's own.
 
     Args:
         trajectory: The trajectory.
         words: Words to show of each passage; ``None`` gives the conclusions alone.
     """
-    hops = enumerate(trajectory.hops, 1)
+    hops = enumerate(trajectory.tasks, 1)
     return "\n".join(text for number, hop in hops for text in hop_lines(hop, number, words=words))
 
 
 def hint(trajectory: Trajectory) -> list[str]:
     """The line that keeps composing from giving the last rejected answer again; none if none was rejected.
 
-    Only the last one is shown, so that no prompt grows from one attempt into the next (Gao et al. 2024, Dr3, section 3.2,
-    Re-Compose).
+    Only the last one is shown, so that no prompt grows from one attempt into the next (Gao et al. 2024, Dr3, section
+    3.2, Re-Compose).
     """
     return [line("Hint:", f"the answer is not {trajectory.rejected[-1]}.")] if trajectory.rejected else []
 
@@ -76,5 +76,5 @@ def failed_plan(trajectory: Trajectory) -> list[str]:
 def worked_example(trajectory: Trajectory, *, words: int) -> str:
     """A finished trajectory as a worked example: the question, its hops and its answer."""
     lines = [line("Question:", trajectory.question), transcript(trajectory, words=words)]
-    lines += [line(f"Task {len(trajectory.hops) + 1}:", NO_MORE), line("Answer:", trajectory.answer or "")]
+    lines += [line(f"Task {len(trajectory.tasks) + 1}:", NO_MORE), line("Answer:", trajectory.answer or "")]
     return "\n".join(filter(None, lines))

@@ -7,6 +7,7 @@ short. Compiled programs carry their own.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from ..core import InputError, Passage
@@ -87,6 +88,7 @@ def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any
     """
     if example.answer is None:
         raise InputError(f"a worked example needs an answer: {example.question[:80]!r}")
+    example = replace(example, hops=example.tasks)
     if step == "plan":
         # A plan is a line of its own kind, which the transcript does not show.
         return [{"question": example.question, "trajectory": "", "plan": _plan(example)}]

@@ -633,6 +633,126 @@ def test_a_trajectory_of_another_question_is_refused(index: Any) -> None:
         ActiveQA(index)(question=QUESTION, trajectory=Trajectory("Why?"))
 
 
+# --- resuming at given passages, with a hint, with a failed plan ------------------------------------------------------
+
+FAILED = ("Who designed the Osk Tower?", "When was Mira Dol born?")
+
+
+def resume(index: Any, world: World, trajectory: Trajectory, **settings: Any) -> tuple[Trajectory, dspy.LM]:
+    lm = scripted_lm(world)
+    with dspy.context(lm=lm):
+        return ActiveQA(index, **settings)(question=QUESTION, trajectory=trajectory).trajectory, lm
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_open_hop_is_read_from_its_passages_and_the_chain_goes_on(index: Any, number: int) -> None:
+    whole = ask(index, World())[0].trajectory
+    index.queries.clear()
+    other = Passage("9", "Osk", "Another passage.")
+    given = replace(whole.hops[number], passages=(other,), answer="", answer_confidence=None)
+    told, lm = resume(index, World(), replace(whole.prefix(number), open=given))
+    assert steps(lm)[0] == "read"
+    assert "Found: Osk | Another passage." in lm.engine.prompts[0]
+    assert told.open is None
+    assert told.hops[number].passages == (other,)
+    assert told.hops[number].draft == given.draft
+    assert [hop.answer for hop in told.hops] == ["Mira Dol", "1871"]
+    assert len(index.queries) == 1 - number
+    assert told.hops[number].cost.lm_calls == given.cost.lm_calls + 1
+
+
+def test_an_open_hop_is_read_even_where_no_further_hop_may_follow(index: Any) -> None:
+    whole = ask(index, World())[0].trajectory
+    given = replace(whole.hops[0], answer="")
+    told, lm = resume(index, World(), replace(whole.prefix(0), open=given), max_hops=1)
+    assert steps(lm) == ["read", "compose"]
+    assert told.stop_reason == "max_hops"
+
+
+def test_a_stopped_trajectory_without_an_answer_is_only_composed(index: Any) -> None:
+    whole = ask(index, World())[0].trajectory
+    stopped = replace(whole, answer=None, passages=(), other_cost=Cost())
+    told, lm = resume(index, World(), stopped)
+    assert steps(lm) == ["compose"]
+    assert (told.hops, told.stop_reason, told.answer) == (whole.hops, "finished", "in 1871")
+    assert told.cost.lm_calls == sum(hop.cost.lm_calls for hop in whole.hops) + 1
+
+
+def test_composing_is_told_the_last_rejected_answer_alone(index: Any) -> None:
+    whole = ask(index, World())[0].trajectory
+    hints = []
+    for rejected in ((), ("1902",), ("1902", "1911")):
+        _, lm = resume(index, World(), replace(whole, answer=None, rejected=rejected))
+        (prompt,) = lm.engine.prompts
+        hints.append([text for text in prompt.split("\n") if text.startswith("Hint:")])
+    assert hints == [[], ["Hint: the answer is not 1902."], ["Hint: the answer is not 1911."]]
+
+
+def test_asking_is_told_which_plan_failed(index: Any) -> None:
+    other = World(tasks=["Who built the Osk Tower?", "When was Mira Dol born?"])
+    told, lm = resume(index, other, Trajectory(QUESTION, failed_plans=(("older",), FAILED)))
+    assert told.plan is None
+    assert [hop.sub_question for hop in told.hops] == other.tasks
+    shown = [prompt for prompt in lm.engine.prompts if step_of(prompt)[0] == "next_sub_question"]
+    assert all(f"Failed plan: {' | '.join(FAILED)}" in prompt for prompt in shown)
+    assert not any("older" in prompt for prompt in lm.engine.prompts)
+
+
+def test_asking_for_the_failed_plan_again_leads_to_a_plan(index: Any) -> None:
+    plan = "Where is the Osk Tower? | Who built it in #1? | When was #2 born?"
+    failed = Trajectory(QUESTION, failed_plans=(FAILED,))
+    world = World(plan=plan, drafts=[Reply(str(n), SURE) for n in range(3)])
+    told, lm = resume(index, world, failed)
+    assert steps(lm)[:3] == ["next_sub_question", "plan", "draft"]
+    assert f"Failed plan: {' | '.join(FAILED)}" in lm.engine.prompts[1]
+    assert [hop.sub_question for hop in told.hops] == ["Where is the Osk Tower?", "Who built it in 0?", "When was 1 born?"]
+    assert told.hops[0].cost.lm_calls == 3
+    for hops in range(1, 3):
+        again, lm = resume(index, world, told.prefix(hops))
+        assert "next_sub_question" not in steps(lm)
+        assert timeless(again) == timeless(told)
+
+
+@pytest.mark.parametrize("decomposer", ["iterative", "plan"])
+def test_a_plan_that_failed_is_not_followed_again(index: Any, decomposer: str) -> None:
+    failed = Trajectory(QUESTION, failed_plans=(FAILED,))
+    told, _ = resume(index, World(), failed, decomposer=decomposer)
+    assert told.plan == (QUESTION,)
+    assert [hop.sub_question for hop in told.hops] == [QUESTION]
+    failed = replace(failed, failed_plans=(FAILED, (QUESTION,)))
+    told, lm = resume(index, World(), failed, decomposer=decomposer)
+    assert (told.hops, told.stop_reason, told.answer) == ((), "no_plan", "in 1871")
+    assert steps(lm)[-2:] == ["plan", "compose"]
+
+
+@pytest.mark.parametrize("start", ["sub_question", "question"])
+def test_the_question_that_failed_as_a_plan_is_not_asked_again(index: Any, start: str) -> None:
+    world = World(tasks=["none"], plan="Who designed the Osk Tower? | When was #1 born?")
+    told, _ = resume(index, world, Trajectory(QUESTION, failed_plans=((QUESTION,),)), start=start)
+    assert [hop.sub_question for hop in told.hops] == list(FAILED)
+
+
+def test_what_only_led_to_a_plan_stays_out_of_the_trace(index: Any) -> None:
+    failed = Trajectory(QUESTION, failed_plans=(FAILED,))
+    with dspy.context(trace=[]):
+        resume(index, World(), failed)
+        asked = [outputs for _, _, outputs in dspy.settings.trace if "sub_question" in outputs]
+    assert asked == []
+
+
+def test_a_failure_carries_the_hops_so_far(index: Any) -> None:
+    def broken(prompt: str) -> Spoken:
+        if step_of(prompt) == ("read", 2):
+            raise LookupError("gone")
+        return World()(prompt)
+
+    with pytest.raises(Exception, match="gone") as caught:
+        resume(index, broken, Trajectory(QUESTION))  # type: ignore[arg-type]
+    assert [hop.answer for hop in caught.value.trajectory.hops] == ["Mira Dol"]  # type: ignore[attr-defined]
+    told, _ = resume(index, World(), caught.value.trajectory)  # type: ignore[attr-defined]
+    assert timeless(told) == timeless(ask(index, World())[0].trajectory)
+
+
 # --- synchronous and asynchronous, cost -------------------------------------------------------------------------------
 
 
