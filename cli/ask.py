@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .programs import NAMES, SEARCHING, check_index, make_program, open_index
+from .programs import NAMES, SEARCHING, check_index, open_index
 from .terminal import make_console, note, text_argument, write_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _tau(context: click.Context, parameter: click.Parameter, value: float | None
     type=click.Choice(NAMES),
     default="active",
     show_default=True,
-    help="How to answer: search only where needed, search once, from memory, from memory with reasoning.",
+    help="How to answer; docs/programs.md describes each.",
 )
 @click.option("--tau", type=float, callback=_tau, help="Search where a draft's confidence (nats) is below this.")
 @click.option("--gate", type=click.Choice(["threshold", "always", "never"]), help="Whether to search at every hop.")
@@ -55,23 +55,18 @@ def ask(
     searches = name in SEARCHING
     settings: dict[str, Any] = {"tau": tau, "gate": gate, "k": k}
     settings = {setting: value for setting, value in settings.items() if value is not None}
-    used = {"active": {"tau", "gate", "k"}, "rag": {"k"}}.get(name, set())
-    if gate in ("always", "never"):
-        used.discard("tau")
     if searches:
         check_index(folder, name)
-    unused = sorted(set(settings) - used)
-    if unused:
-        note(f"Note: this program does not use {', '.join(unused)}.")
-        settings = {setting: value for setting, value in settings.items() if setting in used}
 
     with make_console(stderr=True).status("Loading...") as status:
         _check_length(question)
         from ..lms import DEFAULT_MODEL, lm_from_config
+        from ..programs.registry import make_program
 
         lm = lm_from_config(DEFAULT_MODEL if model is None else model)
         index = open_index(folder, checkpoint) if searches and folder is not None else None
-        program = make_program(name, index, settings)
+        program = make_program(name, index)
+        program.settings.update(**_used(program, settings, searches))
         status.update(f"Answering with {lm.model}...")
         prediction = _answer(program, lm, question)
     if as_json:
@@ -79,8 +74,23 @@ def ask(
         return
     from .show import show_prediction
 
-    threshold = program.settings.values.tau if name == "active" and gate in (None, "threshold") else None
+    values = program.settings.values
+    threshold = getattr(values, "tau", None) if getattr(values, "gate", None) == "threshold" else None
     show_prediction(prediction, threshold, make_console())
+
+
+def _used(program: Any, settings: dict[str, Any], searches: bool) -> dict[str, Any]:
+    """Those of the settings that make a difference to a program; a note tells the others."""
+    values = program.settings.values
+    used = set(type(values).model_fields)
+    if not searches:
+        used.discard("k")
+    if settings.get("gate", getattr(values, "gate", None)) in ("always", "never"):
+        used.discard("tau")
+    unused = sorted(set(settings) - used)
+    if unused:
+        note(f"Note: this program does not use {', '.join(unused)}.")
+    return {setting: value for setting, value in settings.items() if setting in used}
 
 
 def _check_length(question: str) -> None:

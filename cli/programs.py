@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-NAMES = ("active", "rag", "direct", "cot")
-SEARCHING = ("active", "rag")
+SEARCHING = ("active", "always", "rag")
+"""Programs that need an index. The names are those of ``hopgate.programs.registry``, which would import dspy."""
+
+NAMES = (*SEARCHING, "direct", "cot")
+"""All programs."""
 
 
 def check_index(where: str | None, name: str) -> None:
@@ -25,9 +28,10 @@ def check_index(where: str | None, name: str) -> None:
     from ..core import InputError
 
     if where is None:
+        others = [other for other in NAMES if other not in SEARCHING]
         raise InputError(
             f"--program {name} needs an index: build one with `hopgate index build CORPUS --out DIR` and name it with "
-            "--index DIR; --program direct and cot need none"
+            f"--index DIR; --program {', '.join(others[:-1])} and {others[-1]} need none"
         )
     if not is_address(where):
         from ..index import read_info
@@ -49,29 +53,6 @@ def open_index(where: str, checkpoint: str | None) -> Any:
     from ..index import ColBERTIndex, RemoteIndex
 
     return RemoteIndex(where) if is_address(where) else ColBERTIndex.open(where, checkpoint=checkpoint)
-
-
-def make_program(name: str, index: Any, settings: dict[str, Any]) -> Any:
-    """A new program.
-
-    Args:
-        name: One of ``NAMES``.
-        index: What it searches; ignored by programs that do not search.
-        settings: Its settings.
-
-    Raises:
-        InputError: A setting is unknown or has no possible value.
-    """
-    from ..programs import RAG, ActiveQA, ChainOfThought, Direct
-
-    if name == "active":
-        program: Any = ActiveQA(index)
-    elif name == "rag":
-        program = RAG(index)
-    else:
-        program = Direct() if name == "direct" else ChainOfThought()
-    program.settings.update(**settings)
-    return program
 
 
 def read_state(path: str) -> dict[str, Any]:
@@ -118,19 +99,29 @@ def load_state(program: Any, state: dict[str, Any], source: str) -> None:
 
 
 def program_of_state(state: dict[str, Any], source: str) -> str:
-    """Name of the program that a state was saved from, told by its predictors and their fields.
+    """Name of the program that a state was saved from, told by its predictors, their fields and its settings.
+
+    Programs that differ in settings alone are the same once the state is loaded; the first of them is named.
 
     Raises:
-        StateError: It fits none of the programs.
+        StateError: It fits none of the programs, or several.
     """
     from ..core import StateError
+    from ..programs.registry import PROGRAMS, make_program
 
-    found = [name for name in NAMES if _shape(make_program(name, None, {}).dump_state()) == _shape(state)]
-    if len(found) != 1:
+    fitting: dict[str, list[str]] = {}
+    for name in PROGRAMS:
+        program = make_program(name)
+        if _shape(program.dump_state()) == _shape(state) and _knows_settings(program, state):
+            kinds = str([(part, type(module)) for part, module in program.named_sub_modules()])
+            fitting.setdefault(kinds, []).append(name)
+    if len(fitting) != 1:
+        fit = "none of the programs" if not fitting else ", ".join(name for names in fitting.values() for name in names)
         raise StateError(
-            f"{source}: which program it was saved from cannot be told; name it: --program NAME --state {source}"
+            f"{source}: which program it was saved from cannot be told (it fits {fit}); name it: "
+            f"--program NAME --state {source}"
         )
-    return found[0]
+    return next(iter(fitting.values()))[0]
 
 
 def _shape(state: dict[str, Any]) -> dict[str, int | None]:
@@ -141,6 +132,16 @@ def _shape(state: dict[str, Any]) -> dict[str, int | None]:
         fields = signature.get("fields") if isinstance(signature, dict) else None
         shape[name] = len(fields) if isinstance(fields, list) else None
     return shape
+
+
+def _knows_settings(program: Any, state: dict[str, Any]) -> bool:
+    """Whether a program has all the settings of a state; an older state may lack some of the program's."""
+    known = program.dump_state()
+    return all(
+        set(part) <= set(known[name])
+        for name, part in state.items()
+        if isinstance(part, dict) and "signature" not in part
+    )
 
 
 def named_values(pairs: Iterable[str]) -> dict[str, Any]:

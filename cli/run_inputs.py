@@ -12,7 +12,6 @@ from .programs import (
     check_index,
     is_file,
     load_state,
-    make_program,
     named_values,
     open_index,
     program_of_state,
@@ -49,6 +48,7 @@ def program_of(
         HopgateError: It cannot be made.
     """
     from ..core import InputError, sha256_file, user_path
+    from ..programs.registry import make_program
 
     values = named_values(settings)
     name = "active" if name is None else name
@@ -64,7 +64,7 @@ def program_of(
         index = open_index(str(where), checkpoint)
     elif where is not None:
         note(f"Note: --program {name} does not search, and leaves the index alone.")
-    program = make_program(name, index, {})
+    program = make_program(name, index)
     if state is not None:
         load_state(program, read_state(state), state)
     program.settings.update(**values)

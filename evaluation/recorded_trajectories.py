@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from ..core import Passage, StateError
 from .run_schema import (
@@ -13,10 +13,12 @@ from .run_schema import (
     AttemptCost,
     AttemptRecord,
     ConfidenceRecord,
+    DecisionRecord,
     HopRecord,
     PassageRecord,
     RunRecord,
     TrajectoryRecord,
+    Verdict,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
                 passages=_ids(hop.passages),
                 answer=clean(hop.answer),
                 answer_confidence=_confidence(hop.answer_confidence),
+                whole=hop.whole,
             )
             for hop in trajectory.hops
         ),
@@ -78,6 +81,10 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
         answer_confidence=_confidence(trajectory.answer_confidence),
         stop_reason=trajectory.stop_reason,
         revisions=tuple(_attempt(revision, clean) for revision in trajectory.revisions),
+        decisions=tuple(
+            DecisionRecord(made.step, made.hop, clean(made.text), _confidence(made.confidence), made.kept)
+            for made in trajectory.decisions
+        ),
     )
 
 
@@ -88,7 +95,7 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str]) -> Attemp
     return AttemptRecord(
         stage=stage or "other",
         answer=None if answer is None else clean(answer),
-        verdict=verdict,
+        verdict=cast(Verdict, verdict) if verdict in get_args(Verdict) else None,
         probability=_finite(revision.get("probability")),
         hop=_of(revision.get("hop"), int),
         page=_of(revision.get("page"), int),
@@ -131,6 +138,7 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
         StateError: The record has no trajectory.
     """
     from ..programs import Cost, Hop, Trajectory
+    from ..programs.trajectory import Decision
 
     recorded = record.trajectory
     if recorded is None:
@@ -154,6 +162,7 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
             passages=texts(hop.passages),
             answer=join(hop.answer),
             answer_confidence=_answer_confidence(hop.answer_confidence),
+            whole=hop.whole,
         )
         for hop in recorded.hops
     )
@@ -167,6 +176,10 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
         answer_confidence=_answer_confidence(recorded.answer_confidence),
         stop_reason=cast("StopReason | None", recorded.stop_reason),
         revisions=tuple(_revision(attempt, join) for attempt in recorded.revisions),
+        decisions=tuple(
+            Decision(made.step, made.hop, join(made.text), _answer_confidence(made.confidence), made.kept)
+            for made in recorded.decisions
+        ),
         other_cost=Cost(**costs),
     )
 

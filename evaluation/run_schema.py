@@ -21,6 +21,7 @@ QUESTION = "{question}"
 """Stands in a run file for the text of the record's own question."""
 
 Normalisation = Literal["official", "strict"]
+Verdict = Literal["on_topic", "off_topic", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,18 @@ class HopRecord:
     passages: tuple[PassageRecord, ...] = ()
     answer: str = ""
     answer_confidence: ConfidenceRecord | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """Whether an answer was kept, or the program went on; fields as in ``hopgate.programs.trajectory.Decision``."""
+
+    step: Literal["memory", "grounded", "hop", "final"]
+    hop: int
+    text: str
+    confidence: ConfidenceRecord | None
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +89,8 @@ class AttemptRecord:
     Attributes:
         stage: What was tried: ``solve``, ``recompose``, ``resolve``, ``redecompose``, ...
         answer: The answer that came of it; ``None`` if none did.
-        verdict: How it was judged: ``on-topic``, ``off-topic``, ``undecided``; ``None`` if it was not.
-        probability: Probability of the verdict "on-topic", as the judge gives it.
+        verdict: How it was judged; ``None`` if it was not.
+        probability: Probability of being on-topic, as the judge gives it.
         hop: The hop that was tried again, from 1.
         page: Which page of the ranking its passages came from, from 1 (the first).
         sub_questions: Those of its hops.
@@ -87,7 +100,7 @@ class AttemptRecord:
 
     stage: str
     answer: str | None = None
-    verdict: str | None = None
+    verdict: Verdict | None = None
     probability: float | None = None
     hop: int | None = None
     page: int | None = None
@@ -110,6 +123,7 @@ class TrajectoryRecord:
 
     Attributes:
         revisions: The attempts that were made, oldest first.
+        decisions: Where an answer was at stake, and what was decided, oldest first.
     """
 
     hops: tuple[HopRecord, ...] = ()
@@ -118,6 +132,7 @@ class TrajectoryRecord:
     answer_confidence: ConfidenceRecord | None = None
     stop_reason: str | None = None
     revisions: Annotated[tuple[AttemptRecord, ...], _OrZero()] = ()
+    decisions: tuple[DecisionRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +335,8 @@ def record_adapter() -> TypeAdapter[RunRecord]:
 
 
 _CLASSES = (
-    ConfidenceRecord, PassageRecord, HopRecord, AttemptCost, AttemptRecord, TrajectoryRecord, Scores, RunCost, Failure,
-    RunRecord, FileHeader, ProgramHeader, IndexHeader, DataHeader, RunHeader,
+    ConfidenceRecord, PassageRecord, HopRecord, DecisionRecord, AttemptCost, AttemptRecord, TrajectoryRecord, Scores,
+    RunCost, Failure, RunRecord, FileHeader, ProgramHeader, IndexHeader, DataHeader, RunHeader,
 )  # fmt: skip
 # Not in the class bodies, where they would become fields of the dataclasses.
 for _class in _CLASSES:

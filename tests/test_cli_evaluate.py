@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from test_index_support import make_checkpoint
 
 from hopgate.cli.errors import Program
 from hopgate.cli.evaluate import evaluate as command
-from hopgate.cli.programs import named_values, program_of_state, read_state
+from hopgate.cli.programs import NAMES, SEARCHING, named_values, program_of_state, read_state
 from hopgate.core import InputError, Passage, StateError
 from hopgate.evaluation.records import line_of, read_run
 from hopgate.index import ColBERTIndex
 from hopgate.lms.testing import Reply, scripted_lm
-from hopgate.programs import RAG, ActiveQA, ChainOfThought, Direct
+from hopgate.programs import Direct
+from hopgate.programs.registry import PROGRAMS, make_program
 
 main = Program("hopgate", commands={"evaluate": command})
 
@@ -175,15 +177,32 @@ def test_demos_are_named_again(files: dict[str, str], tmp_path: Path) -> None:
     assert "demos" in failure(files["data"], "--repeat", str(out), "--state", str(saved), "--out", str(again))
 
 
-@pytest.mark.parametrize("make", [Direct, ChainOfThought, lambda: RAG(None), lambda: ActiveQA(None)])
-def test_a_state_tells_its_program(tmp_path: Path, make: Any) -> None:
-    program = make()
+def test_the_names_are_those_of_the_registry() -> None:
+    assert set(NAMES) == set(PROGRAMS) and len(set(NAMES)) == len(NAMES)
+    assert set(SEARCHING) == {name for name, entry in PROGRAMS.items() if entry.searches}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_state_tells_its_program(tmp_path: Path, name: str) -> None:
+    program = make_program(name, k=2)
     program.save(tmp_path / "a.json")
-    names = {Direct: "direct", ChainOfThought: "cot", RAG: "rag", ActiveQA: "active"}
     state = read_state(str(tmp_path / "a.json"))
-    assert program_of_state(state, "a.json") == names[type(program)]
-    with pytest.raises(StateError, match=r"--program NAME --state a\.json"):
-        program_of_state({**state, "another": {}}, "a.json")
+    try:
+        found = program_of_state(state, "a.json")
+    except StateError as error:
+        # Programs whose states are of one shape: the message names them.
+        assert re.search(rf"fits .*\b{name}\b.*--program NAME --state a\.json", str(error))
+        found = name
+    again = make_program(found)
+    again.load_state(state)
+    assert type(again) is type(program) and again.dump_state() == program.dump_state()
+
+
+@pytest.mark.parametrize("change", [{"another": {}}, {"settings": {"unheard_of": 1}}], ids=str)
+def test_a_state_of_no_program(change: dict[str, Any]) -> None:
+    state = {**Direct().dump_state(), **change}
+    with pytest.raises(StateError, match=r"fits none of the programs.*--program NAME --state a\.json"):
+        program_of_state(state, "a.json")
 
 
 def test_settings_of_the_command_line() -> None:
@@ -200,7 +219,7 @@ def test_settings_of_the_command_line() -> None:
     [
         (["--out", "OUT"], "name the questions"),
         (["DATA", "--out", "OUT"], "--index DIR"),
-        (["DATA", "--out", "OUT", "--program", "best"], "there are active, rag, direct, cot"),
+        (["DATA", "--out", "OUT", "--program", "best"], "there are active, always, "),
         (["DATA", "--out", "OUT", "--program", "none.json"], "none.json: no such file"),
         (["DATA", "--out", "OUT", "--program", "direct", "--set", "tau=-1"], "tau"),
         (["DATA", "--out", "OUT", "--program", "direct", "--first", "1", "--rows", "1:2"], "--first and --rows"),

@@ -35,6 +35,7 @@ from hopgate.evaluation.records import (
 from hopgate.evaluation.run_schema import record_adapter
 from hopgate.lms import AnswerConfidence
 from hopgate.programs import Cost, Hop, Source, Trajectory
+from hopgate.programs.trajectory import Decision
 
 QUESTION = "Which river flows through the town where the designer of the Osk Tower was born?"
 
@@ -75,7 +76,7 @@ def trajectory() -> Trajectory:
         question=QUESTION,
         hops=(
             Hop("Where was the designer born?", "Varn", confidence, answer="Varn"),
-            Hop(QUESTION, source="search", query=f"Varn. {QUESTION}", passages=found, answer="Ile"),
+            Hop(QUESTION, source="search", query=f"Varn. {QUESTION}", passages=found, answer="Ile", whole=True),
         ),
         plan=("one", QUESTION),
         passages=found[:1],
@@ -88,13 +89,14 @@ def trajectory() -> Trajectory:
                 "hop": 1,
                 "page": 2,
                 "answer": f"not {QUESTION}",
-                "verdict": "off-topic",
+                "verdict": "off_topic",
                 "probability": 0.25,
                 "sub_questions": ["Where was the designer born?", QUESTION],
                 "passages": ["3"],
                 "cost": {"retrievals": 1, "lm_calls": 2, "prompt_tokens": 0, "completion_tokens": 0, "seconds": 0.5},
             },
         ),
+        decisions=(Decision("hop", 0, f"of {QUESTION}", confidence, False), Decision("final", 1, "Ile", None, True)),
         other_cost=Cost(lm_calls=3, seconds=1.5),
     )
 
@@ -273,6 +275,7 @@ def test_a_recorded_trajectory_holds_no_text_and_gets_it_back() -> None:
         original,
         hops=(replace(original.hops[0], confidence=kept), original.hops[1]),
         answer_confidence=kept,
+        decisions=(replace(original.decisions[0], confidence=kept), original.decisions[1]),
     )
     unknown = trajectory_of(recorded, lambda ids: [], QUESTION)
     assert unknown.hops[1].passages == (Passage("3", "", "", 12.5), Passage("4", "", ""))
@@ -321,7 +324,7 @@ def test_json_is_plain(tmp_path: Path) -> None:
     assert data["trajectory"]["hops"][0]["confidence"] == {"mean": -0.5, "minimum": -0.75}
     assert data["trajectory"]["hops"][1]["passages"] == [{"id": "3", "score": 12.5}, {"id": "4", "score": None}]
     (attempt,) = data["trajectory"]["revisions"]
-    assert (attempt["stage"], attempt["verdict"], attempt["probability"]) == ("resolve", "off-topic", 0.25)
+    assert (attempt["stage"], attempt["verdict"], attempt["probability"]) == ("resolve", "off_topic", 0.25)
     assert attempt["sub_questions"] == ["Where was the designer born?", "{question}"]
 
 

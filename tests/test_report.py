@@ -25,6 +25,7 @@ from hopgate.evaluation.records import (
     AttemptCost,
     AttemptRecord,
     ConfidenceRecord,
+    DecisionRecord,
     HopRecord,
     IndexHeader,
     PassageRecord,
@@ -39,9 +40,14 @@ from hopgate.index import ColBERTIndex
 
 ATTACK = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'><!-- & \u2028"
 ATTEMPTS = (
-    AttemptRecord("solve", "yes", "off-topic", 0.1, sub_questions=("{question}",), passages=("p3",)),
-    AttemptRecord("resolve", ATTACK, "on-topic", 0.9, hop=2, page=2, cost=AttemptCost(1, 3)),
+    AttemptRecord("solve", "yes", "off_topic", 0.1, sub_questions=("{question}",), passages=("p3",)),
+    AttemptRecord("resolve", ATTACK, "on_topic", 0.9, hop=2, page=2, cost=AttemptCost(1, 3)),
     AttemptRecord("recompose"),
+)
+DECISIONS = (
+    DecisionRecord("grounded", 0, ATTACK, ConfidenceRecord(-0.5), False),
+    DecisionRecord("hop", 0, "a draft", None, True),
+    DecisionRecord("final", 1, "Answer 0", None, True),
 )
 
 
@@ -81,6 +87,7 @@ def big_run(name: str, count: int, *, seed: int = 0) -> Run:
             answer_confidence=ConfidenceRecord(-0.05 * (i % 20)),
             stop_reason="finished",
             revisions=ATTEMPTS if i == 0 else (),
+            decisions=DECISIONS if i == 0 else (),
         )
         changes = {"hops": 2 + i % 3, "type": ("bridge", "comparison")[i % 2], "off_topic": i % 5 == 1}
         if i % 50 == 49:

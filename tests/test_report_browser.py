@@ -233,7 +233,7 @@ def test_texts_stay_text_and_answers_are_marked(visit: Any) -> None:
     visit(body)
 
 
-def test_attempts_are_shown_with_their_verdicts(visit: Any) -> None:
+def test_attempts_and_decisions_are_shown_with_their_outcome(visit: Any) -> None:
     async def body(tab: Tab) -> None:
         rows = await tab.run(
             "[...document.querySelectorAll('.attempts tbody tr')].map((row) =>"
@@ -243,6 +243,9 @@ def test_attempts_are_shown_with_their_verdicts(visit: Any) -> None:
         assert rows[0][1] == f"What is {ATTACK}?read: Title <b>p3</b>" and rows[0][3] == "off-topic (P on-topic 0.10)"
         assert rows[1][2] == ATTACK and rows[1][4] == "3 LM calls, 1 retrieval"
         assert rows[2][2:4] == ["(none)", "not judged"]
+        text = await tab.run("document.getElementById('detail').textContent")
+        assert f"the whole question from its passages{ATTACK} not sure enoughconfidence 0.61" in text
+        assert "composed after a hopAnswer 0 kept no confidence" in text and "a draft" not in text
         await tab.run("document.getElementById('row-1').click()")
         assert await tab.run("document.querySelectorAll('.attempts').length") == 0
 

@@ -4,7 +4,7 @@ const STOPPED = { finished: 'nothing more to ask', max_hops: 'the limit on hops'
   empty: 'the LM wrote nothing', no_plan: 'the plan was carried out, or none could be read', context: 'no room for more passages',
   confident: 'an answer to the whole question was sure enough' };
 const STAGES = { solve: 'Solve', recompose: 'Re-Compose', resolve: 'Re-Solve', redecompose: 'Re-Decompose' };
-const VERDICTS = { 'on-topic': 'good', 'off-topic': 'bad' };
+const VERDICTS = { on_topic: 'good', off_topic: 'bad' };
 
 const textOf = (record, text) => (text ?? '').split(PLACE).join(DATA.questions[record.id]?.question ?? PLACE);
 const titleOf = (record) => DATA.questions[record.id]?.question ?? record.id;
@@ -75,7 +75,7 @@ function hopOf(hop, i, record, run, gold, supporting) {
   const [did, why] = decision(hop, run);
   const terms = [['gold', gold], ['given', [textOf(record, hop.answer)]]];
   return el('article', { class: 'hop', 'aria-label': `Hop ${i + 1}` },
-    el('h4', {}, `Hop ${i + 1}: ${textOf(record, hop.sub_question)}`),
+    el('h4', {}, hop.whole ? `The whole question, before any sub-question` : `Hop ${i + 1}: ${textOf(record, hop.sub_question)}`),
     hop.draft !== undefined && el('p', {}, el('span', { class: 'label' }, 'Draft'), textOf(record, hop.draft), confidenceBar(hop.confidence, run.tau)),
     el('p', {}, el('span', { class: 'label' }, 'Decision'), el('strong', { class: hop.source === 'search' ? 'warn' : 'good' }, did), why),
     hop.query !== undefined && el('p', {}, el('span', { class: 'label' }, 'Query'), textOf(record, hop.query)),
@@ -102,8 +102,18 @@ function badges(record) {
 function verdictOf(attempt) {
   if (attempt.verdict === undefined) return 'not judged';
   const sure = attempt.probability === undefined ? '' : ` (P on-topic ${number(attempt.probability, 2)})`;
-  const verdict = attempt.verdict.replaceAll('_', '-');
-  return [el('span', { class: `badge ${VERDICTS[verdict] ?? 'warn'}` }, verdict), sure];
+  return [el('span', { class: `badge ${VERDICTS[attempt.verdict] ?? 'warn'}` }, attempt.verdict.replace('_', '-')), sure];
+}
+
+const AT_STAKE = { memory: 'the whole question from memory', grounded: 'the whole question from its passages', final: 'composed after a hop' };
+
+// Decisions on hops stand with their hops.
+function decisionsOf(record) {
+  const made = (record.trajectory?.decisions ?? []).filter((decision) => decision.step in AT_STAKE);
+  if (!made.length) return null;
+  return [el('h3', {}, 'Answers at stake'), made.map((decision) => el('p', {}, el('span', { class: 'label' }, AT_STAKE[decision.step]),
+    el('strong', { class: decision.kept ? 'good' : 'warn' }, textOf(record, decision.text) || '(none)'), decision.kept ? ' kept' : ' not sure enough',
+    confidenceBar(decision.confidence)))];
 }
 
 function attemptsOf(record) {
@@ -158,7 +168,7 @@ function trajectoryOf(record, run, choose) {
     last.length > 0 && el('details', { class: 'hop', open: path.hops.length === 0 }, el('summary', {}, `Read with the question: ${last.length} passages`),
       last.map((item, k) => passageOf(item, k + 1, [['gold', gold], ['given', [answer]]], supporting, path.hops.length === 0))),
     path?.stop_reason && el('p', {}, el('span', { class: 'label' }, 'Stopped'), STOPPED[path.stop_reason] ?? path.stop_reason),
-    attemptsOf(record),
+    decisionsOf(record), attemptsOf(record),
     !path && record.status === 'ok' && el('p', { class: 'faint' }, 'The run has no trajectory of this question.'),
     costOf(record), othersOf(record, run, choose),
   ];
