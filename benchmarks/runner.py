@@ -1,6 +1,7 @@
 """The runner beside dspy.Evaluate: own time for a question, and memory, with a scripted LM.
 
-python benchmarks/runner.py --questions 5000 --workers 8
+    python benchmarks/runner.py run --questions 5000 --workers 8 --out results/runner.jsonl
+    python benchmarks/runner.py report results/runner.jsonl
 
 Two programs: one that returns at once, so that all that is measured is the runner's own time, and one that asks a
 scripted LM once. Both runners score each answer in all the ways of a run file; ours also meters and writes it. The two
@@ -11,9 +12,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import re
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import Any
 import click
 import dspy
 from dspy.clients.base_lm import GLOBAL_HISTORY
+from index_common import append, read, resident_mb, table
 
 from hopgate.evaluation.questions import Question
 from hopgate.evaluation.runner import Progress, evaluate
@@ -51,18 +51,12 @@ def reply(prompt: str) -> Reply:
     return Reply(re.findall(r"number (\d+)", prompt)[-1])
 
 
-def megabytes() -> float:
-    """Resident memory of this process now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
-
-
 def ours(program: dspy.Module, questions: list[Question], workers: int, memory: list[float]) -> None:
     """Evaluate with hopgate."""
 
     def watch(progress: Progress) -> None:
         if progress.done % max(1, progress.total // 10) == 0:
-            memory.append(megabytes())
+            memory.append(resident_mb())
 
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate(program, questions, Path(folder) / "run.jsonl", workers=workers, on_progress=watch)
@@ -77,24 +71,27 @@ def theirs(program: dspy.Module, questions: list[Question], workers: int, memory
     def metric(gold: Any, prediction: Any, trace: Any = None) -> bool:
         return score_answer(gold.gold, prediction.answer)["em"]
 
-    memory.append(megabytes())
+    memory.append(resident_mb())
     dspy.Evaluate(devset=examples, metric=metric, num_threads=workers)(program)
-    memory.append(megabytes())
+    memory.append(resident_mb())
 
 
-@click.command()
+@click.group()
+def main() -> None:
+    """See the module's description."""
+
+
+@main.command()
 @click.option("--questions", "count", default=5000, show_default=True)
 @click.option("--workers", default=8, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
-def main(count: int, workers: int, rounds: int) -> None:
-    """Print milliseconds a question of both runners, their ratio, and the memory while ours ran."""
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+def run(count: int, workers: int, rounds: int, out: Path) -> None:
+    """Record milliseconds a question of both runners, and the memory while ours ran."""
     logging.getLogger("dspy").setLevel(logging.ERROR)
     questions = [Question(f"q{n}", f"What is number {n}", (str(n),)) for n in range(count)]
     lm: Any = scripted_lm(reply)
     lm.engine.prompts = _Forgetful()
-    print(f"{count} questions, {workers} workers, best of {rounds} rounds, {os.cpu_count()} cores")
-    print("| program | hopgate ms | dspy.Evaluate ms | ratio | memory while hopgate ran, MB |")
-    print("|---|---|---|---|---|")
     programs: list[tuple[str, Callable[[], dspy.Module]]] = [("returns at once", Nothing), ("scripted LM", Direct)]
     for name, make in programs:
         best = {ours: float("inf"), theirs: float("inf")}
@@ -110,9 +107,29 @@ def main(count: int, workers: int, rounds: int) -> None:
                     best[runner] = min(best[runner], time.perf_counter() - start)
                 if runner is ours and not memory:
                     memory = seen
-        mine, other = (1000 * best[runner] / count for runner in (ours, theirs))
-        curve = " ".join(f"{value:.0f}" for value in memory)
-        print(f"| {name} | {mine:.3f} | {other:.3f} | {mine / other:.2f} | {curve} |", flush=True)
+        mine, other = (round(1000 * best[runner] / count, 4) for runner in (ours, theirs))
+        key = {"program": name, "questions": count, "workers": workers, "rounds": rounds}
+        append(out, {**key, "hopgate_ms": mine, "dspy_ms": other, "memory_mb": memory})
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+def report(path: Path) -> None:
+    """Print a Markdown table."""
+    rows = [
+        [
+            record["program"],
+            f"{record['questions']:,}",
+            record["workers"],
+            f"{record['hopgate_ms']:.2f}",
+            f"{record['dspy_ms']:.2f}",
+            f"{record['hopgate_ms'] / record['dspy_ms']:.2f}",
+            " ".join(f"{value:.0f}" for value in record["memory_mb"]),
+        ]
+        for record in read(path)
+    ]
+    header = ["program", "questions", "workers", "hopgate, ms a question", "dspy.Evaluate, ms", "ratio"]
+    table([*header, "memory while hopgate ran, MB"], rows)
 
 
 if __name__ == "__main__":
