@@ -17,8 +17,6 @@ from .run_schema import DataHeader, FileHeader, IndexHeader, Normalisation, Prog
 PACKAGES = ("hopgate", "dspy", "litellm", "torch", "transformers", "colbert-ai", "bm25s", "xllamacpp")
 """Packages whose versions may change what a program answers."""
 
-PROGRAM_NAMES = {"ActiveQA": "active", "RAG": "rag", "Direct": "direct", "ChainOfThought": "cot"}
-
 _SECRETS = {"key", "token", "password", "secret", "authorization", "credential", "credentials", "headers"}
 _TEXTS = ("demos", "train", "traces", "examples")
 """Parts of a state that may hold the text of a data set."""
@@ -72,9 +70,8 @@ def describe_program(program: Any, *, state_file: str | None = None) -> ProgramH
         state_file: SHA-256 of the file that its state was loaded from.
     """
     state = _state(program)
-    kind = type(program).__name__
     return ProgramHeader(
-        name=PROGRAM_NAMES.get(kind, kind),
+        name=_name(program),
         file=None if state_file is None else FileHeader(state_file),
         settings=_settings(program),
         state=None if state is None or _holds_texts(state) else state,
@@ -174,6 +171,14 @@ def _engine_options(lm: Any) -> dict[str, Any]:
 
     engine = getattr(lm, "engine", None)
     return {**engine.options, "threads": engine.threads} if isinstance(engine, EmbeddedEngine) else {}
+
+
+def _name(program: Any) -> str:
+    """The name that the program is made by, or that of its class if it is none of hopgate's."""
+    from ..programs.registry import PROGRAMS
+
+    kind = type(program)
+    return next((name for name, entry in PROGRAMS.items() if type(entry.make(None)) is kind), kind.__name__)
 
 
 def _state(program: Any) -> dict[str, Any] | None:

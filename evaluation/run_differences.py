@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from .run_schema import DataHeader, RunHeader
+from .run_schema import DataHeader, ProgramHeader, RunHeader
 
 _OF_THE_ENGINE = ("n_ctx", "slots", "cache_mib")
 """Options of the embedded LM that older headers do not tell."""
@@ -15,7 +15,8 @@ _OF_THE_ENGINE = ("n_ctx", "slots", "cache_mib")
 def differences(old: RunHeader, new: RunHeader) -> list[str]:
     """What differs between the headers of two runs that should be the same, for people.
 
-    Name, time and versions are left out: they may differ. What the old header does not know is left out too.
+    Name, time and versions are left out: they may differ. What the old header does not know is left out too, which for
+    a setting that its program did not have yet is the case as long as that has its default.
     """
     found: list[str] = []
     pairs = (
@@ -27,7 +28,7 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
     )
     found += [f"{what} {_short(was)}, now {_short(now)}" for what, was, now in pairs if was not in (None, now)]
     known = old.program.settings
-    settings = new.program.settings
+    settings = _without_new_defaults(new.program.name, known, new.program.settings)
     if old.program.state_sha256 is None:
         settings = {name: value for name, value in settings.items() if name in known}
     found += _table("setting", known, settings)
@@ -37,7 +38,7 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
         options,
         {name: value for name, value in _options(new.lm).items() if name in options or name not in _OF_THE_ENGINE},
     )
-    if old.program.state_sha256 not in (None, new.program.state_sha256) and not found:
+    if old.program.state_sha256 is not None and not found and not _same_state(old.program, new.program):
         found.append("the program's state (instructions, demos or examples)")
     if (old.index is None) != (new.index is None):
         found.append(f"{'no index' if old.index is None else 'an index'}, now {'one' if new.index else 'none'}")
@@ -45,6 +46,31 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
         told = {name: value for name, value in asdict(old.index).items() if value is not None}
         found += _table("index", told, {name: value for name, value in asdict(new.index).items() if name in told})
     return found + _data(old.data, new.data)
+
+
+def _same_state(old: ProgramHeader, new: ProgramHeader) -> bool:
+    if old.state_sha256 == new.state_sha256:
+        return True
+    if old.state is None or new.state is None:
+        return False
+    was, now = old.state.get("settings"), new.state.get("settings")
+    if not isinstance(was, dict) or not isinstance(now, dict):
+        return False
+    return old.state == {**new.state, "settings": _without_new_defaults(new.name, was, now)}
+
+
+def _without_new_defaults(program: str | None, known: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings less those that an older version of the program did not have and that have their default now."""
+    new = settings.keys() - known.keys()
+    if not new or program is None:
+        return settings
+    from ..programs.registry import PROGRAMS, make_program
+
+    if program not in PROGRAMS:
+        return settings
+    defaults = make_program(program).settings.values.model_dump(mode="json")
+    left_out = {name for name in new if name in defaults and defaults[name] == settings[name]}
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 def _options(lm: dict[str, Any]) -> dict[str, Any]:

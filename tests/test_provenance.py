@@ -11,11 +11,12 @@ import dspy
 import pytest
 
 from hopgate.cli.run_inputs import recorded_lm
-from hopgate.evaluation.provenance import describe_lm, describe_run
+from hopgate.evaluation.provenance import describe_lm, describe_program, describe_run, digest
 from hopgate.evaluation.records import DataHeader, RunHeader, differences, line_of, read_header
 from hopgate.lms import lm_from_config
 from hopgate.lms.testing import scripted_lm
-from hopgate.programs import Direct
+from hopgate.programs import RAG, Direct, Trajectory
+from hopgate.programs.registry import PROGRAMS, make_program
 
 
 @pytest.fixture
@@ -72,6 +73,43 @@ def test_threads_and_what_an_old_header_does_not_tell_may_differ(weights: Path) 
     old = replace(new, lm={name: new.lm[name] for name in known})
     assert differences(old, new) == []
     assert differences(old, replace(new, lm={**new.lm, "top_p": 0.5})) == ["LM option `top_p` null, now 0.5"]
+
+
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"always"}))
+def test_a_program_is_recorded_by_the_name_that_makes_it(name: str) -> None:
+    assert describe_program(make_program(name)).name == name
+
+
+def test_always_is_a_setting_and_a_program_of_others_has_the_name_of_its_class() -> None:
+    class Mine(RAG):
+        pass
+
+    always = describe_program(make_program("always"))
+    assert always.name == "active" and always.settings["gate"] == "always"
+    assert describe_program(Mine(None)).name == "Mine" and describe_program(lambda question: None).name == "function"
+
+
+def test_a_setting_that_the_program_did_not_have_yet_may_have_its_default(tmp_path: Path) -> None:
+    def made(**settings: Any) -> RunHeader:
+        with dspy.context(lm=scripted_lm([("", "x")])):
+            program = RAG(None)
+            program.settings.update(**settings)
+            return describe_run(program, DataHeader("toy", ids=("q1",)), name="a", seed=0, normalisation="official")
+
+    new = made()
+    assert new.program.state is not None
+    settings = {name: value for name, value in new.program.settings.items() if name != "passage_words"}
+    before = {"version": 1, **settings}
+    state = {**new.program.state, "settings": before}
+    old = replace(new, program=replace(new.program, settings=settings, state=state, state_sha256=digest(state)))
+    assert differences(old, new) == []
+    assert differences(old, made(passage_words=5)) == ["setting `passage_words` null, now 5"]
+    assert differences(new, old) == ["setting `passage_words` 70, now null"]
+    # The same with what headers tell in the state alone.
+    examples = made(examples=[Trajectory("Why?", answer="So")])
+    assert examples.program.state is None and len(differences(old, examples)) == 1
+    other = {**state, "respond": {**state["respond"], "demos": [{"question": "Why?"}]}}
+    assert differences(replace(old, program=replace(old.program, state=other, state_sha256=digest(other))), new)
 
 
 def test_a_repetition_has_the_same_engine_on_its_own_threads(weights: Path) -> None:
