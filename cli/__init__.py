@@ -9,6 +9,7 @@ import click
 
 from .ask import ask
 from .compare import compare
+from .diagnose import diagnose
 from .errors import Program
 from .evaluate import evaluate
 from .index import index
@@ -31,5 +32,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for _command in (ask, compare, evaluate, index, lm, report, score):
+for _command in (ask, compare, diagnose, evaluate, index, lm, report, score):
     main.add_command(_command)

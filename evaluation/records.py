@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ..core import InputError, StateError, locked, user_path, write_atomic
+from .line_files import cut_off, lines_of
 from .recorded_trajectories import trajectory_of, trajectory_record, without_question
 from .run_differences import differences
 from .run_schema import (
@@ -81,9 +82,8 @@ __all__ = [
     "write_run",
 ]
 
-_LONGEST_LINE = 64 << 20
-"""Bytes; the header of a million questions is shorter."""
 _SYNC_SECONDS = 5.0
+_WHAT = "run file; `hopgate evaluate` makes one"
 _REMEDY = "run `hopgate evaluate` again into another file"
 
 T = TypeVar("T")
@@ -196,7 +196,7 @@ def read_run(path: str | Path) -> Run:
 def read_header(path: str | Path) -> RunHeader:
     """Read and check the first line of a run file; raises as :func:`read_run`."""
     target = user_path(path)
-    for number, line, _ in _lines(target):
+    for number, line, _ in lines_of(target, _WHAT):
         return _header(target, number, line)
     raise InputError(f"{target}: is empty, and no run file; {_REMEDY}")
 
@@ -237,7 +237,7 @@ def appending(path: str | Path, header: RunHeader) -> Iterator[Appender]:
                     "was made with, or write to another file"
                 )
             old, before = run.header, run.by_id
-            _mend(target, end)
+            cut_off(target, end)
         with target.open("ab") as file:
             appender = Appender(file, old, before)
             try:
@@ -256,7 +256,7 @@ def _load(path: Path) -> tuple[Run, int]:
     wanted: set[str] = set()
     records: dict[str, RunRecord] = {}
     end = 0
-    for number, line, whole in _lines(path):
+    for number, line, whole in lines_of(path, _WHAT):
         if header is None:
             header = _header(path, number, line)
             wanted = set(header.data.ids)
@@ -275,23 +275,6 @@ def _load(path: Path) -> tuple[Run, int]:
         raise InputError(f"{path}: is empty, and no run file; {_REMEDY}")
     ordered = tuple(records[identity] for identity in header.data.ids if identity in records)
     return Run(header, ordered, path), end
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
-    """Number, bytes, and whether a line break ends it, of each line."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such run file; `hopgate evaluate` makes one") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: is a folder; name a run file") from error
-    with file:
-        number = 0
-        while line := file.readline(_LONGEST_LINE):
-            number += 1
-            if len(line) == _LONGEST_LINE:
-                raise StateError(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} bytes; this is no run file")
-            yield number, line, line.endswith(b"\n")
 
 
 def _header(path: Path, number: int, line: bytes) -> RunHeader:
@@ -317,12 +300,3 @@ def _parsed(adapter: TypeAdapter[T], path: Path, number: int, line: bytes) -> T:
         where = ".".join(map(str, first["loc"]))
         what = f"`{where}`: {first['msg']}" if where else first["msg"]
         raise StateError(f"{path}, line {number}: {what}; {_REMEDY}, or remove the line") from error
-
-
-def _mend(path: Path, end: int) -> None:
-    """Cut what follows the last usable line, and end that line."""
-    with path.open("r+b") as file:
-        file.truncate(end)
-        file.seek(end - 1)
-        if file.read(1) != b"\n":
-            file.write(b"\n")

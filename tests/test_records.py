@@ -191,7 +191,7 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
 
 
 def test_endless_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hopgate.evaluation.records._LONGEST_LINE", 5000)
+    monkeypatch.setattr("hopgate.evaluation.line_files._LONGEST_LINE", 5000)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 20_000)
     with pytest.raises(StateError, match="line 1: is longer"):

@@ -1,0 +1,52 @@
+"""Files of JSON Lines that are appended to while work goes on, and may be cut by a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..core import InputError, StateError
+
+_LONGEST_LINE = 64 << 20
+"""Bytes; the header of a run of a million questions is shorter."""
+
+
+def lines_of(path: Path, what: str) -> Iterator[tuple[int, bytes, bool]]:
+    """Number, bytes, and whether a line break ends it, of each line.
+
+    Args:
+        path: The file.
+        what: What it should be and how to make one, for messages: ``run file; `hopgate evaluate` makes one``.
+
+    Raises:
+        InputError: It is missing, or a folder.
+        StateError: A line is longer than any such file has.
+    """
+    kind = what.partition(";")[0]
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such {what}") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: is a folder; name a {kind}") from error
+    with file:
+        number = 0
+        while line := file.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE:
+                raise StateError(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} bytes; this is no {kind}")
+            yield number, line, line.endswith(b"\n")
+
+
+def cut_off(path: Path, end: int) -> None:
+    """Cut what follows the last usable line, and end that line.
+
+    Args:
+        path: The file.
+        end: Bytes up to the end of that line.
+    """
+    with path.open("r+b") as file:
+        file.truncate(end)
+        file.seek(end - 1)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
