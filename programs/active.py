@@ -11,20 +11,30 @@ over the answer span alone; the search query carries the answers so far, as iter
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
 import dspy
 
-from ..core import InputError
-from ..signatures import ComposeAnswer, DraftConclusion, NextSubQuestion, PlanSubQuestions, ReadConclusion
-from .decomposers import Decomposer, Decomposition, Iterative, Next, Plan, decompose, same_question, tried
-from .gates import Gate, gate_of
+from ..core import InputError, Passage
+from ..signatures import (
+    ComposeAnswer,
+    DraftConclusion,
+    NextSubQuestion,
+    NextWithDraft,
+    PlanSubQuestions,
+    ReadConclusion,
+    WriteExpression,
+)
+from .abstaining import supported
+from .decomposers import Decomposer, Decomposition, Fused, Iterative, Next, Plan, decompose, same_question, tried
+from .gates import Draft, Gate, ThresholdGate, gate_of, keeps_final
 from .hops import Hopper, best_passages, words_shown
 from .requests import Ask, Reached, Steps, Told
 from .settings import ActiveSettings, validated
-from .solver import Solver
-from .trajectory import Cost, Hop, Step, Trajectory
+from .solver import Solver, accept
+from .trajectory import Cost, Decision, Hop, Step, Trajectory
 from .transcript import found, hint, transcript
 from .worked_examples import DEFAULT_EXAMPLES, step_demos
 
@@ -38,6 +48,9 @@ class ActiveQA(Solver):
         decomposer: A name, which is a setting, or a decomposer of your own.
         **settings: See :class:`hopgate.programs.ActiveSettings`.
 
+    Besides ``answer``, ``trajectory`` and ``cost``, its predictions have ``answered`` and ``best_guess``, which is the
+    answer even where the setting ``abstain`` keeps it back.
+
     Raises:
         InputError: A setting is unknown or out of range.
 
@@ -45,6 +58,8 @@ class ActiveQA(Solver):
         >>> dspy.configure(lm=lm_from_config("embedded/qwen2.5-coder-1.5b"), adapter=CompactAdapter())  # doctest: +SKIP
         >>> ActiveQA(ColBERTIndex.open("index"), tau=-0.3)(question="...").answer  # doctest: +SKIP
     """
+
+    _settings_of: type[ActiveSettings] = ActiveSettings
 
     def __init__(
         self,
@@ -56,15 +71,14 @@ class ActiveQA(Solver):
     ) -> None:
         named = {"gate": gate, "decomposer": decomposer}
         settings.update({name: value for name, value in named.items() if isinstance(value, str)})
-        super().__init__(retriever, validated(ActiveSettings, settings))
-        self.gate = None if isinstance(gate, str) else gate
-        self.decomposer = None if isinstance(decomposer, str) else decomposer
-        for name, given, kind in (("gate", self.gate, Gate), ("decomposer", self.decomposer, Decomposer)):
-            if given is not None and (isinstance(given, type) or not isinstance(given, kind)):
-                raise InputError(f"`{name}` is neither a name nor an object like hopgate.programs.{kind.__name__}")
+        super().__init__(retriever, validated(self._settings_of, settings))
+        self.gate = None if isinstance(gate, str) else checked("gate", gate, Gate)
+        self.decomposer = None if isinstance(decomposer, str) else checked("decomposer", decomposer, Decomposer)
         self.next_sub_question = dspy.Predict(NextSubQuestion)
+        self.next_with_draft = dspy.Predict(NextWithDraft)
         self.plan = dspy.Predict(PlanSubQuestions)
         self.draft = dspy.Predict(DraftConclusion)
+        self.express = dspy.Predict(WriteExpression)
         self.read = dspy.Predict(ReadConclusion)
         self.compose = dspy.Predict(ComposeAnswer)
 
@@ -76,15 +90,27 @@ class ActiveQA(Solver):
     def _confidence_required(self) -> bool:
         return self.settings.values.without_confidence == "raise"
 
+    def _prediction(self, trajectory: Trajectory) -> dspy.Prediction:
+        settings: ActiveSettings = self.settings.values
+        guess = trajectory.answer or ""
+        answered = bool(guess) and (not settings.abstain or supported(trajectory, settings.tau_abstain))
+        told = {"answer": guess if answered else "", "answered": answered, "best_guess": guess}
+        return dspy.Prediction(**told, trajectory=trajectory, cost=trajectory.cost)
+
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         if trajectory.answer is not None:
             return trajectory
         settings: ActiveSettings = self.settings.values
         hopper = Hopper(settings, self._gate("hop"), self._demos)
+        checked: Told | None = None
         if trajectory.open is not None:
             trajectory = yield from hopper.read(trajectory, trajectory.open)
             yield Reached(trajectory)
         while trajectory.stop_reason is None:
+            if settings.check_each_hop and trajectory.tasks:
+                trajectory, checked = yield from self._check(trajectory, settings)
+                if trajectory.answer is not None:
+                    return trajectory
             if len(trajectory.tasks) >= settings.max_hops:
                 trajectory = replace(trajectory, stop_reason="max_hops")
             elif words_shown(trajectory, settings.passage_words) > settings.context_words:
@@ -95,32 +121,64 @@ class ActiveQA(Solver):
                 if asked.sub_question is None:
                     trajectory = replace(trajectory, other_cost=trajectory.other_cost + asked.cost)
                 else:
-                    trajectory = yield from hopper.take(trajectory, Hop(asked.sub_question, cost=asked.cost))
+                    hop = Hop(asked.sub_question, cost=asked.cost)
+                    trajectory = yield from hopper.take(trajectory, hop, asked.drafted)
                 yield Reached(trajectory)
-        return (yield from self._compose(trajectory, settings))
+        return (yield from self._finish(trajectory, settings, checked))
 
     def _gate(self, step: Step) -> Gate:
         """What decides at a step."""
-        return self.gate or gate_of(self.settings.values)
+        settings: ActiveSettings = self.settings.values
+        return ThresholdGate(settings.tau_final) if step == "final" else self.gate or gate_of(settings)
 
     def _next(self, trajectory: Trajectory, settings: ActiveSettings) -> Decomposition:
         decomposer = self.decomposer or (Iterative() if settings.decomposer == "iterative" else Plan())
+        gate = self._gate("hop")
+        if settings.fused_hop and isinstance(decomposer, Iterative) and gate.needs_draft:
+            decomposer = Fused(confidence=gate.needs_confidence)
         first = settings.start == "question" and not trajectory.hops and not isinstance(decomposer, Plan)
         if first and not tried(trajectory.question, trajectory):
             return Next(trajectory.question, trajectory)
         return (yield from decompose(decomposer, trajectory, settings.passage_words, self._demos))
 
-    def _compose(self, trajectory: Trajectory, settings: ActiveSettings) -> Steps:
-        passages = best_passages(trajectory, settings.final_passages)
-        words = settings.passage_words
-        if [same_question(hop.sub_question, trajectory.question) and not hop.whole for hop in trajectory.hops] == [True]:
-            # The only hop was the question itself: it is read already, so the same text simply goes on.
-            lines, passages = [transcript(trajectory, words=words)], ()
-        else:
-            lines = [transcript(trajectory, words=None), *found(passages, words)]
-        lines += hint(trajectory)
-        inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
-        told: Told = yield Ask("compose", "answer", inputs, self._demos("compose"))
+    # --- the last step ------------------------------------------------------------------------------------------------
+
+    def _check(
+        self, trajectory: Trajectory, settings: ActiveSettings
+    ) -> Generator[Any, Any, tuple[Trajectory, Told | None]]:
+        """Compose an answer after a hop: the trajectory, finished if it is kept, and the call if one was made."""
+        gate, last, told = self._gate("final"), len(trajectory.hops) - 1, None
+        made = trajectory.decision("final", last)
+        if made is None:
+            if not gate.needs_draft:
+                return trajectory, None
+            needed = gate.needs_confidence or settings.abstain
+            told = yield self._composing(trajectory, settings, confidence=needed, tentative=True)
+            made = Decision("final", last, told.text or "", told.confidence, kept=False)
+            hop = trajectory.hops[last]
+            hop = replace(hop, cost=hop.cost + told.cost + Cost(passages_read=len(self._shown(trajectory, settings))))
+            trajectory = replace(trajectory, hops=(*trajectory.hops[:last], hop))
+        draft = Draft(trajectory, trajectory.question, made.text, made.confidence, "final")
+        made = replace(made, kept=keeps_final(gate, draft))
+        trajectory = trajectory.with_decision(made)
+        yield Reached(trajectory)
+        if not made.kept:
+            return trajectory, told
+        if told is not None:
+            accept(told)
+        passages, confidence = self._shown(trajectory, settings), made.confidence
+        changes: dict[str, Any] = {"answer": made.text, "answer_confidence": confidence, "stop_reason": "confident"}
+        return replace(trajectory, passages=passages, **changes), told
+
+    def _finish(self, trajectory: Trajectory, settings: ActiveSettings, checked: Told | None) -> Steps:
+        """Compose the answer, unless that was done after the last hop."""
+        passages = self._shown(trajectory, settings)
+        made = trajectory.decision("final", len(trajectory.hops) - 1) if settings.check_each_hop else None
+        if made is not None and made.text and made.text not in trajectory.rejected:
+            if checked is not None:
+                accept(checked)
+            return replace(trajectory, passages=passages, answer=made.text, answer_confidence=made.confidence)
+        told: Told = yield self._composing(trajectory, settings, confidence=settings.abstain)
         fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
         cost = told.cost + Cost(passages_read=len(passages))
         return replace(
@@ -131,9 +189,40 @@ class ActiveQA(Solver):
             other_cost=trajectory.other_cost + cost,
         )
 
+    def _composing(
+        self, trajectory: Trajectory, settings: ActiveSettings, *, confidence: bool, tentative: bool = False
+    ) -> Ask:
+        words = settings.passage_words
+        if _read_already(trajectory):
+            lines = [transcript(trajectory, words=words)]
+        else:
+            lines = [transcript(trajectory, words=None), *found(self._shown(trajectory, settings), words)]
+        lines += hint(trajectory)
+        inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
+        return Ask("compose", "answer", inputs, self._demos("compose"), confidence, tentative)
+
+    def _shown(self, trajectory: Trajectory, settings: ActiveSettings) -> tuple[Passage, ...]:
+        return () if _read_already(trajectory) else best_passages(trajectory, settings.final_passages)
+
     def _demos(self, step: str) -> tuple[dict[str, Any], ...]:
         settings: ActiveSettings = self.settings.values
-        given = settings.examples
-        examples = DEFAULT_EXAMPLES if given is None else [Trajectory.from_dict(record) for record in given]
+        examples = settings.worked_examples(DEFAULT_EXAMPLES)
         return tuple(demo for example in examples for demo in step_demos(example, step, settings.passage_words))
 
+
+def checked(name: str, given: Any, kind: type) -> Any:
+    """An object given in place of a setting; ``None`` if none is.
+
+    Raises:
+        InputError: It is not of its kind.
+    """
+    if given is not None and (isinstance(given, type) or not isinstance(given, kind)):
+        raise InputError(f"`{name}` is neither a name nor an object like hopgate.programs.{kind.__name__}")
+    return given
+
+
+def _read_already(trajectory: Trajectory) -> bool:
+    """Whether the only hop was the question itself: it is read already, so the same text simply goes on."""
+    return len(trajectory.hops) == len(trajectory.tasks) == 1 and same_question(
+        trajectory.tasks[0].sub_question, trajectory.question
+    )

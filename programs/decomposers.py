@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+import dspy
+
 from .requests import Ask, Told
 from .solver import accept
 from .trajectory import Cost, StopReason, Trajectory
@@ -37,12 +39,14 @@ class Next:
         trajectory: The trajectory, with the plan if one was made just now.
         reason: Why there is none.
         cost: What deciding took.
+        drafted: The draft that came with the sub-question, if one was asked for.
     """
 
     sub_question: str | None
     trajectory: Trajectory
     reason: StopReason | None = None
     cost: Cost = field(default_factory=Cost)
+    drafted: Told | None = None
 
 
 Decomposition = Generator[Ask, Told, Next]
@@ -73,9 +77,39 @@ class Iterative:
         lines = [*failed_plan(trajectory), transcript(trajectory, words=words)]
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
         told = yield Ask("next_sub_question", "sub_question", inputs, demos, tentative=True)
-        found = _judged(told, trajectory)
+        found = judged(told, trajectory)
         if not _stuck(found, trajectory):
             accept(told)
+        return found
+
+
+class Fused(Iterative):
+    """Asks for the next sub-question and its draft in one call, given the conclusions alone, as drafts are.
+
+    Args:
+        confidence: Whether the draft's log-probabilities are needed.
+    """
+
+    step = "next_with_draft"
+
+    def __init__(self, *, confidence: bool = True) -> None:
+        self.confidence = confidence
+
+    def next(self, trajectory: Trajectory, words: int, demos: tuple[dict[str, Any], ...]) -> Decomposition:
+        """See :class:`Iterative`. The call joins the trace when the hop is taken, with the draft if it is kept."""
+        lines = [*failed_plan(trajectory), transcript(trajectory, words=None)]
+        inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
+        # Two lines, and not what would follow them.
+        config = {"stop": ["\nTask", "\nFound", "\nAnswer", "\n\n"]}
+        told = yield Ask(
+            "next_with_draft", "draft", inputs, demos, self.confidence, True, also=("sub_question",), config=config
+        )
+        asked = _first_line(told.others.get("sub_question"))
+        found = judged(replace(told, text=asked), trajectory)
+        if found.sub_question is not None and found.sub_question == _clean(asked):
+            return replace(found, drafted=replace(told, text=_first_line(told.text)))
+        if not _stuck(found, trajectory):
+            accept(without_draft(told))
         return found
 
 
@@ -126,13 +160,23 @@ def decompose(
     return replace(planned, cost=found.cost + planned.cost)
 
 
+def without_draft(told: Told) -> Told:
+    """A call that gave a sub-question with a draft, as one that gave the sub-question alone."""
+
+    def bare(output: Any) -> Any:
+        return dspy.Prediction(**{name: value for name, value in output.items() if name != "draft"})
+
+    entries = [(predictor, inputs, bare(output)) for predictor, inputs, output in told.entries]
+    return replace(told, entries=entries)
+
+
 def tried(sub_question: str, trajectory: Trajectory) -> bool:
     """Whether a plan that failed begins with a sub-question."""
     first = (plan[0] for plan in trajectory.failed_plans if plan)
     return any(_content(sub_question) == _content(failed) for failed in first)
 
 
-def _judged(told: Told, trajectory: Trajectory) -> Next:
+def judged(told: Told, trajectory: Trajectory) -> Next:
     """What the LM's line for the next sub-question means."""
     asked = _clean(told.text)
     # A small model that has nothing left to ask states what it knows.
@@ -148,6 +192,10 @@ def _judged(told: Told, trajectory: Trajectory) -> Next:
 def _stuck(found: Next, trajectory: Trajectory) -> bool:
     """Whether there is no first sub-question though the question alone, or another plan, did not do."""
     return found.sub_question is None and not trajectory.tasks and bool(trajectory.hops or trajectory.failed_plans)
+
+
+def _first_line(text: str | None) -> str | None:
+    return (text or "").strip().split("\n", 1)[0].strip() or None
 
 
 def _same_plan(plan: tuple[str, ...], failed: tuple[str, ...]) -> bool:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core import Passage
+from .calculator import calculable, calculated
+from .decomposers import without_draft
 from .gates import ConstantGate, Draft, Gate
 from .requests import Ask, Find, Found, Told
 from .settings import ActiveSettings
 from .solver import accept
 from .trajectory import Cost, Decision, Hop, Trajectory
-from .transcript import found, hop_lines, line, shorten, transcript
+from .transcript import found, hop_lines, opened, shorten, transcript
+from .worked_examples import CALCULATIONS
 
 HopSteps = Generator[Any, Any, Trajectory]
 
@@ -31,10 +34,22 @@ class Hopper:
     gate: Gate
     demos: Callable[[str], tuple[dict[str, Any], ...]]
 
-    def take(self, trajectory: Trajectory, hop: Hop) -> HopSteps:
-        """Answer a hop of which only the sub-question is known, and what finding it cost."""
+    def take(self, trajectory: Trajectory, hop: Hop, drafted: Told | None = None) -> HopSteps:
+        """Answer a hop of which only the sub-question is known, and what finding it cost.
+
+        Args:
+            trajectory: The trajectory before the hop.
+            hop: The hop.
+            drafted: The call that gave its draft together with the sub-question, if one did.
+        """
+        if self.settings.calculator and calculable(hop.sub_question, trajectory):
+            hop, answered = yield from calculated(trajectory, hop, CALCULATIONS)
+            if answered:
+                if drafted is not None:
+                    accept(without_draft(drafted))
+                return trajectory.with_hop(hop)
         if self.gate.needs_draft:
-            trajectory, hop, kept = yield from self._draft(trajectory, hop)
+            trajectory, hop, kept = yield from self._draft(trajectory, hop, drafted)
             if kept or (isinstance(self.gate, ConstantGate) and not self.gate.search):
                 return trajectory.with_hop(hop)
         if self.settings.reread and any(earlier.passages for earlier in trajectory.hops):
@@ -66,19 +81,27 @@ class Hopper:
         hop = replace(hop, query=query, passages=searched.passages, cost=hop.cost + searched.cost)
         return (yield from self.read(trajectory, hop))
 
-    def _draft(self, trajectory: Trajectory, hop: Hop) -> Generator[Ask, Told, tuple[Trajectory, Hop, bool]]:
-        inputs = {"question": trajectory.question, "trajectory": opened(trajectory, hop)}
-        needed = self.gate.needs_confidence
-        told = yield Ask("draft", "draft", inputs, self.demos("draft"), confidence=needed, tentative=True)
-        hop = replace(hop, draft=told.text, confidence=told.confidence, note=told.note, cost=hop.cost + told.cost)
-        if told.text is None:
-            return trajectory, hop, False
-        kept = self.gate.keeps(Draft(trajectory, hop.sub_question, told.text, told.confidence))
-        decision = Decision("hop", len(trajectory.hops), told.text, told.confidence, kept)
+    def _draft(
+        self, trajectory: Trajectory, hop: Hop, drafted: Told | None
+    ) -> Generator[Ask, Told, tuple[Trajectory, Hop, bool]]:
+        if (told := drafted) is None:
+            inputs = {"question": trajectory.question, "trajectory": opened(trajectory, hop)}
+            needed = self.gate.needs_confidence
+            told = yield Ask("draft", "draft", inputs, self.demos("draft"), confidence=needed, tentative=True)
+            hop = replace(hop, cost=hop.cost + told.cost)
+        notes = "; ".join(filter(None, [hop.note, told.note]))
+        hop = replace(hop, draft=told.text, confidence=told.confidence, note=notes or None)
+        kept = False
+        if told.text is not None:
+            kept = self.gate.keeps(Draft(trajectory, hop.sub_question, told.text, told.confidence))
+            decision = Decision("hop", len(trajectory.hops), told.text, told.confidence, kept)
+            trajectory = trajectory.with_decision(decision)
         if kept:
             accept(told)
-            hop = replace(hop, answer=told.text)
-        return trajectory.with_decision(decision), hop, kept
+            hop = replace(hop, answer=told.text or "")
+        elif drafted is not None:
+            accept(without_draft(drafted))
+        return trajectory, hop, kept
 
     def _conclude(self, trajectory: Trajectory, hop: Hop, *, again: bool = False) -> Generator[Ask, Told, Told]:
         words = self.settings.passage_words
@@ -89,12 +112,6 @@ class Hopper:
         lines += hop_lines(hop, len(trajectory.tasks) + 1, words=words, conclusion=False)
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
         return (yield Ask("read", "conclusion", inputs, self.demos("read"), tentative=True))
-
-
-def opened(trajectory: Trajectory, hop: Hop) -> str:
-    """The conclusions so far and the open sub-question, without any passage."""
-    task = line(f"Task {len(trajectory.tasks) + 1}:", hop.sub_question)
-    return "\n".join(filter(None, [transcript(trajectory, words=None), task]))
 
 
 def best_passages(trajectory: Trajectory, limit: int) -> tuple[Passage, ...]:

@@ -9,6 +9,14 @@ from typing import Any
 from ..core import InputError
 from .active import ActiveQA
 from .baselines import RAG, ChainOfThought, Direct
+from .dr3 import Dr3
+from .escalation import Escalation
+from .flare import FLARE
+from .ircot import IRCoT
+from .react import ReAct
+from .react_plus import ReActPlus
+from .self_ask import SelfAsk
+from .self_consistency import SelfConsistency
 from .solver import Solver
 
 
@@ -30,9 +38,30 @@ class Entry:
 PROGRAMS: dict[str, Entry] = {
     "active": Entry(ActiveQA, True, "sub-questions one at a time, searching only where a draft is not sure enough"),
     "always": Entry(lambda retriever: ActiveQA(retriever, gate="always"), True, "the same, searching at every hop"),
+    "never": Entry(lambda retriever: ActiveQA(retriever, gate="never"), True, "the same, from memory alone"),
+    "static": Entry(
+        lambda retriever: ActiveQA(retriever, decomposer="plan"), True, "the same, with all sub-questions at once"
+    ),
+    "fused": Entry(
+        lambda retriever: ActiveQA(retriever, fused_hop=True), True, "the same, sub-question and draft in one call"
+    ),
+    "escalation": Entry(
+        Escalation, True, "from memory, else as rag, else as active, as far as the confidence requires"
+    ),
     "rag": Entry(RAG, True, "one search with the question, one reading (Lewis et al. 2020)"),
+    "ircot": Entry(IRCoT, True, "a search after each sentence of the reasoning (Trivedi et al. 2023)"),
+    "react": Entry(ReAct, True, "thoughts and searches in turn, on dspy.ReAct (Yao et al. 2023)"),
+    "react-plus": Entry(ReActPlus, True, "a plan, then a search and a conclusion for each task (Gao et al. 2024)"),
+    "self-ask": Entry(SelfAsk, True, "follow up questions with intermediate answers (Press et al. 2023)"),
+    "flare": Entry(FLARE, True, "a search where the next sentence has an unlikely token (Jiang et al. 2023)"),
+    "dr3": Entry(
+        lambda retriever: Dr3(ReActPlus(retriever)), True, "react-plus, off-topic answers corrected (Gao et al. 2024)"
+    ),
     "direct": Entry(lambda _: Direct(), False, "one answer from memory"),
     "cot": Entry(lambda _: ChainOfThought(), False, "reasoning, then an answer, from memory (Wei et al. 2022)"),
+    "self-consistency": Entry(
+        lambda _: SelfConsistency(), False, "a vote over sampled chains of thought (Wang et al. 2023)"
+    ),
 }
 """All programs, by name."""
 

@@ -27,41 +27,14 @@ class ProgramSettings(BaseModel):
     passage_words: int = Field(default=70, ge=5)
 
 
-class ActiveSettings(ProgramSettings):
-    """Settings of :class:`hopgate.programs.ActiveQA`.
+class ExampleSettings(ProgramSettings):
+    """Settings of programs that show worked examples.
 
     Attributes:
-        gate: ``threshold`` searches where the draft's confidence is below ``tau``; ``always`` and ``never`` do not ask
-            for a confidence, and ``always`` asks for no draft.
-        tau: Threshold on the mean log-probability of the draft's tokens, in nats.
-        decomposer: ``iterative`` asks for the next sub-question only; ``plan`` for all at once.
-        start: Whether the first sub-question is asked for, or is the ``question`` itself.
-        query: Whether a search query carries the ``chain`` of answers so far or is the ``sub_question`` alone.
-        depth: Passages that a search fetches before they are reranked.
-        rerank: By what: the ``sub_question`` alone, both rankings ``fused`` by reciprocal rank, or ``none``. An index
-            is not asked to where the query is the sub-question.
-        reread: Whether a hop first tries the passages that earlier hops have found.
-        tau_read: Threshold for an answer from those, on the mean log-probability of its tokens, in nats.
-        max_hops: Limit on hops.
-        final_passages: Passages that the last step reads once more with the question.
-        context_words: Words of passages that a trajectory may hold before no further hop follows.
-        without_confidence: What to do where the backend gives no usable log-probabilities: ``raise``, or ``search``.
-        examples: Worked examples, as finished trajectories or their JSON; those of hopgate if not given.
+        examples: Worked examples, as finished trajectories of the program or their JSON; those of hopgate if not given,
+            none if the list is empty.
     """
 
-    gate: Literal["threshold", "always", "never"] = "threshold"
-    tau: float = Field(default=-0.3, le=0)
-    decomposer: Literal["iterative", "plan"] = "iterative"
-    start: Literal["sub_question", "question"] = "sub_question"
-    query: Literal["chain", "sub_question"] = "chain"
-    depth: int = Field(default=10, ge=1, le=1000)
-    rerank: Literal["sub_question", "fused", "none"] = "sub_question"
-    reread: bool = False
-    tau_read: float = Field(default=-0.05, le=0)
-    max_hops: int = Field(default=4, ge=1, le=20)
-    final_passages: int = Field(default=4, ge=0, le=100)
-    context_words: int = Field(default=1500, ge=50)
-    without_confidence: Literal["raise", "search"] = "raise"
     examples: list[dict[str, Any]] | None = None
 
     @field_validator("examples", mode="before")
@@ -75,6 +48,91 @@ class ActiveSettings(ProgramSettings):
                 raise ValueError(f"a worked example needs an answer: {example.question[:80]!r}")
         return [example.to_dict() for example in examples]
 
+    def worked_examples(self, default: tuple[Trajectory, ...]) -> tuple[Trajectory, ...]:
+        """The worked examples to show; ``default`` where none were given."""
+        return default if self.examples is None else tuple(map(Trajectory.from_dict, self.examples))
+
+
+class ActiveSettings(ExampleSettings):
+    """Settings of :class:`hopgate.programs.ActiveQA`.
+
+    Attributes:
+        gate: ``threshold`` searches where the draft's confidence is below ``tau``; ``always`` and ``never`` do not ask
+            for a confidence, and ``always`` asks for no draft; ``random`` searches at the ``search_rate``.
+        tau: Threshold on the mean log-probability of the draft's tokens, in nats.
+        search_rate: Share of the drafts that ``random`` does not keep.
+        seed: Of ``random``.
+        decomposer: ``iterative`` asks for the next sub-question only; ``plan`` for all at once.
+        start: Whether the first sub-question is asked for, or is the ``question`` itself.
+        query: Whether a search query carries the ``chain`` of answers so far or is the ``sub_question`` alone.
+        depth: Passages that a search fetches before they are reranked.
+        rerank: By what: the ``sub_question`` alone, both rankings ``fused`` by reciprocal rank, or ``none``. An index
+            is not asked to where the query is the sub-question.
+        reread: Whether a hop first tries the passages that earlier hops have found.
+        tau_read: Threshold for an answer from those, on the mean log-probability of its tokens, in nats.
+        fused_hop: Whether one LM call gives the next sub-question and its draft, which spares a call a hop; it sees the
+            conclusions alone, as drafts do. Plans and gates that need no draft are not concerned.
+        calculator: Whether a sub-question that compares, counts or asks for a difference of known numbers or dates is
+            first tried as an expression.
+        check_each_hop: Whether an answer is composed after each hop and, if it is sure enough, is the final one.
+        tau_final: Threshold for that, on the mean log-probability of the answer's tokens, in nats.
+        max_hops: Limit on hops.
+        final_passages: Passages that the last step reads once more with the question.
+        context_words: Words of passages that a trajectory may hold before no further hop follows.
+        abstain: Whether an answer that neither memory nor passages support is kept back: the prediction then has
+            ``answered = False``, no answer, and the ``best_guess`` apart.
+        tau_abstain: Threshold for that, on the mean log-probability of the answer's tokens, in nats.
+        without_confidence: What to do where the backend gives no usable log-probabilities: ``raise``, or ``search``.
+    """
+
+    gate: Literal["threshold", "always", "never", "random"] = "threshold"
+    tau: float = Field(default=-0.3, le=0)
+    search_rate: float = Field(default=0.5, ge=0, le=1)
+    seed: int = 0
+    decomposer: Literal["iterative", "plan"] = "iterative"
+    start: Literal["sub_question", "question"] = "sub_question"
+    query: Literal["chain", "sub_question"] = "chain"
+    depth: int = Field(default=10, ge=1, le=1000)
+    rerank: Literal["sub_question", "fused", "none"] = "sub_question"
+    reread: bool = False
+    tau_read: float = Field(default=-0.05, le=0)
+    fused_hop: bool = False
+    calculator: bool = False
+    check_each_hop: bool = False
+    tau_final: float = Field(default=-0.05, le=0)
+    max_hops: int = Field(default=4, ge=1, le=20)
+    final_passages: int = Field(default=4, ge=0, le=100)
+    context_words: int = Field(default=1500, ge=50)
+    abstain: bool = False
+    tau_abstain: float = Field(default=-0.7, le=0)
+    without_confidence: Literal["raise", "search"] = "raise"
+
+
+class EscalationSettings(ActiveSettings):
+    """Settings of :class:`hopgate.programs.Escalation`.
+
+    Attributes:
+        memory: Whether the whole question is first answered from memory.
+        tau_memory: Threshold for that answer, on the mean log-probability of its tokens, in nats.
+        grounded: Whether the whole question is then searched for and answered from its passages, as standard RAG does.
+        tau_grounded: Threshold for that answer, on the mean log-probability of its tokens, in nats.
+        escalate: Whether that ``threshold`` decides on going on to sub-questions; or the program does so ``always``
+            (without reading the question's passages), ``never``, or at ``random``.
+        escalation_rate: Share of the questions that ``random`` goes on with.
+        whole_examples: Whether the first two steps show the worked examples, as ``Direct`` and ``RAG`` do if told to.
+        prefer: Which answer to give after sub-questions: the ``last``, or the more ``confident`` one of the last and
+            the one read from the question's own passages.
+    """
+
+    memory: bool = True
+    tau_memory: float = Field(default=-0.05, le=0)
+    grounded: bool = True
+    tau_grounded: float = Field(default=-0.2, le=0)
+    escalate: Literal["threshold", "always", "never", "random"] = "threshold"
+    escalation_rate: float = Field(default=0.5, ge=0, le=1)
+    whole_examples: bool = False
+    prefer: Literal["last", "confident"] = "last"
+
 
 def _trajectory(record: Any) -> Trajectory:
     try:
@@ -83,7 +141,7 @@ def _trajectory(record: Any) -> Trajectory:
         raise ValueError(str(error)) from error
 
 
-S = TypeVar("S", bound=ProgramSettings)
+S = TypeVar("S", bound=BaseModel)
 
 
 class Settings(Parameter, Generic[S]):

@@ -59,6 +59,12 @@ def transcript(trajectory: Trajectory, *, words: int | None) -> str:
     return "\n".join(text for number, hop in hops for text in hop_lines(hop, number, words=words))
 
 
+def opened(trajectory: Trajectory, hop: Hop) -> str:
+    """The conclusions so far and an open sub-question, without any passage."""
+    task = line(f"Task {len(trajectory.tasks) + 1}:", hop.sub_question)
+    return "\n".join(filter(None, [transcript(trajectory, words=None), task]))
+
+
 def hint(trajectory: Trajectory) -> list[str]:
     """The line that keeps composing from giving the last rejected answer again; none if none was rejected.
 

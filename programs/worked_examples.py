@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core import InputError, Passage
 from .trajectory import Hop, Trajectory
-from .transcript import NO_MORE, found, hop_lines, line, transcript, worked_example
+from .transcript import NO_MORE, found, hop_lines, opened, transcript, worked_example
 
 
 def _hop(sub_question: str, answer: str, *passages: tuple[str, str]) -> Hop:
@@ -72,6 +72,41 @@ DEFAULT_EXAMPLES: tuple[Trajectory, ...] = (
 )
 
 
+def _calculation(sub_question: str, expression: str, *known: tuple[str, str]) -> dict[str, Any]:
+    hops = tuple(_hop(*pair) for pair in known)
+    shown = opened(Trajectory("", hops), Hop(sub_question))
+    return {"question": sub_question, "trajectory": shown, "expression": expression}
+
+
+CALCULATIONS: tuple[dict[str, Any], ...] = (
+    _calculation(
+        "How many years before the Halden Lighthouse was Ivar Brenne born?",
+        'years("1868", "1911")',
+        ("In which year was the Halden Lighthouse built?", "1911"),
+        ("When was Ivar Brenne born?", "4 May 1868"),
+    ),
+    _calculation(
+        "Who is older, Lena Ostrow or Paul Emery?",
+        '"Lena Ostrow" if date("3 June 1941") < date("1938") else "Paul Emery"',
+        ("When was Lena Ostrow born?", "3 June 1941"),
+        ("When was Paul Emery born?", "1938"),
+    ),
+    _calculation(
+        "What is the total number of towers in Torvik and Halden?",
+        "12 + 31",
+        ("How many towers are in Torvik?", "12"),
+        ("How many towers are in Halden?", "31"),
+    ),
+    _calculation(
+        "Who was mayor of Torvik in 1974?",
+        NO_MORE,
+        ("In which year was Quiet Harbour released?", "1974"),
+        ("How many people live in Torvik?", "3,000"),
+    ),
+)
+"""Demos of the step that writes an expression, which no worked example shows."""
+
+
 def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any]]:
     """A worked example as demos of one step.
 
@@ -80,7 +115,7 @@ def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any
 
     Args:
         example: A finished trajectory.
-        step: ``plan``, ``next_sub_question``, ``draft``, ``read`` or ``compose``.
+        step: ``plan``, ``next_sub_question``, ``next_with_draft``, ``draft``, ``read`` or ``compose``.
         words: Words to show of each passage.
 
     Raises:
@@ -101,6 +136,8 @@ def step_demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any
             (transcript(example.prefix(number), words=words), {"sub_question": sub_question})
             for number, sub_question in enumerate(asked)
         ]
+    elif step == "next_with_draft":
+        moments = [_fused_moment(example, number) for number in range(len(example.hops) + 1)]
     else:
         moments = [_hop_moment(example, number, step, words) for number in range(len(example.hops))]
         wanted = "search" if step == "read" else "memory"
@@ -122,10 +159,18 @@ def _plan(example: Trajectory) -> str:
     return " | ".join(steps)
 
 
+def _fused_moment(example: Trajectory, number: int) -> tuple[str, dict[str, str]]:
+    before = transcript(example.prefix(number), words=None)
+    if number == len(example.hops):
+        return before, {"sub_question": NO_MORE}
+    hop = example.hops[number]
+    # What had to be searched for is no example of a draft.
+    return before, {"sub_question": hop.sub_question, **({"draft": hop.answer} if hop.source == "memory" else {})}
+
+
 def _hop_moment(example: Trajectory, number: int, step: str, words: int) -> tuple[str, dict[str, str]]:
     before, hop = example.prefix(number), example.hops[number]
     if step == "read":
-        opened = hop_lines(hop, number + 1, words=words, conclusion=False)
-        return "\n".join(filter(None, [transcript(before, words=words), *opened])), {"conclusion": hop.answer}
-    lines = [transcript(before, words=None), line(f"Task {number + 1}:", hop.sub_question)]
-    return "\n".join(filter(None, lines)), {"draft": hop.answer}
+        lines = [transcript(before, words=words), *hop_lines(hop, number + 1, words=words, conclusion=False)]
+        return "\n".join(filter(None, lines)), {"conclusion": hop.answer}
+    return opened(before, hop), {"draft": hop.answer}
