@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import InputError
+from ..core.question_kinds import question_kind
 from .metrics import cover_em, exact_match, retrieved_passages
 from .normalisation import Accents, Normalisation
-from .offtopic import off_topic, question_kind
+from .offtopic import off_topic
 
 _WANTED = {
     "yes_no": "yes or no",

@@ -43,6 +43,10 @@ ONE_LINE_KEY = "one_line"
 """Key in an output field's ``json_schema_extra``: the value is one line. As the only output it ends with its line,
 which saves the tokens of whatever a small model would write after its answer."""
 
+STOP_KEY = "stop"
+"""Key in the last output field's ``json_schema_extra``: texts at which an LM that continues the transcript stops, such as
+the label of the line that the program writes next."""
+
 IMPLIED_KEY = "implied_instruction"
 """Key in an output field's ``json_schema_extra``: an instruction that the worked examples say already. Small models
 that continue a transcript follow its form better without it, so it is left out; any other instruction is written."""
@@ -58,7 +62,7 @@ class CompactAdapter(dspy.Adapter):
 
     Args:
         callbacks: Callbacks of DSPy's adapters.
-        line_tokens: Limit on the tokens of a one-line output whose label is given, where the call has none of its own.
+        line_tokens: Limit on the tokens of a line that an LM continues, where the call has none of its own.
 
     Example:
         >>> import dspy
@@ -105,9 +109,11 @@ class CompactAdapter(dspy.Adapter):
         # A copy, so that threads with other LMs can use the same adapter meanwhile.
         adapter = copy.copy(self)
         adapter._continues = True
-        if _one_line(signature) and "stop" not in lm_kwargs:
+        stop = _stop(signature)
+        if stop and "stop" not in lm_kwargs:
             # Only where the label is given: a chat model may begin its reply with an empty line.
-            lm_kwargs = {"max_tokens": self.line_tokens, **lm_kwargs, "stop": ["\n"]}
+            limit = self.line_tokens * len(signature.output_fields)
+            lm_kwargs = {"max_tokens": limit, **lm_kwargs, "stop": stop}
         return adapter, lm_kwargs
 
     # --- rendering ----------------------------------------------------------------------------------------------------
@@ -332,6 +338,13 @@ def _joined(lines: list[str], *, one_line: bool) -> str:
 def _one_line(signature: type[dspy.Signature]) -> bool:
     outputs: list[Any] = list(signature.output_fields.values())
     return len(outputs) == 1 and outputs[0].annotation is str and bool(outputs[0].json_schema_extra.get(ONE_LINE_KEY))
+
+
+def _stop(signature: type[dspy.Signature]) -> list[str]:
+    if _one_line(signature):
+        return ["\n"]
+    outputs: list[Any] = list(signature.output_fields.values())
+    return list(outputs[-1].json_schema_extra.get(STOP_KEY) or ())
 
 
 def _has_output(signature: type[dspy.Signature], demo: Mapping[str, Any]) -> bool:

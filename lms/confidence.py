@@ -8,7 +8,7 @@ split over several tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,23 +67,73 @@ def answer_confidence(
     Raises:
         ConfidenceError: There are no log-probabilities, they are degenerate, or the answer is not in the completion.
     """
-    value = getattr(prediction, field, None)
-    tokens = _tokens(getattr(prediction, "logprobs", None), backend or _backend())
-    if value is None or (isinstance(value, str) and not value.strip()):
+    tokens = answer_tokens(prediction, field, label=label, backend=backend)
+    return confidence_of([logprob for _, logprob in tokens])
+
+
+def confidence_of(logprobs: Sequence[float]) -> AnswerConfidence:
+    """The confidence of an answer whose tokens have these log-probabilities, in nats."""
+    if not logprobs:
         return EMPTY_ANSWER
-    data = b"".join(piece for piece, _ in tokens)
+    total = math.fsum(logprobs)
+    return AnswerConfidence(total / len(logprobs), total, min(logprobs), logprobs[0], len(logprobs))
+
+
+def answer_tokens(
+    prediction: Any, field: str = "answer", *, label: str | None = None, backend: str | None = None
+) -> list[tuple[bytes, float]]:
+    """The tokens of one output field, in order: their bytes and log-probabilities in nats; none for an empty field.
+
+    Takes and raises what :func:`answer_confidence` does.
+    """
+    tokens = _tokens(getattr(prediction, "logprobs", None), backend or _backend())
+    return [tokens[place] for place in _places(prediction, field, label, [piece for piece, _ in tokens])]
+
+
+def first_token_alternatives(
+    prediction: Any, field: str, *, label: str | None = None, backend: str | None = None
+) -> dict[str, float]:
+    """What the first token of a field could have been: each token's text with its log-probability, in nats.
+
+    Args:
+        prediction: A ``dspy.Prediction`` made with ``logprobs=True`` and ``top_logprobs``.
+        field: Name of the output field.
+        label: As for :func:`answer_confidence`.
+        backend: As for :func:`answer_confidence`.
+
+    Returns:
+        The alternatives that the backend gave, the chosen token among them; none for an empty field.
+
+    Raises:
+        ConfidenceError: There are no log-probabilities, they are degenerate, or the field is not in the completion.
+    """
+    logprobs = getattr(prediction, "logprobs", None)
+    tokens = _tokens(logprobs, backend or _backend())
+    places = _places(prediction, field, label, [piece for piece, _ in tokens])
+    if not places:
+        return {}
+    piece, logprob = tokens[places[0]]
+    others = _get(_get(logprobs, "content")[places[0]], "top_logprobs") or ()
+    usable = {str(_get(top, "token")): _get(top, "logprob") for top in others}
+    usable = {token: value for token, value in usable.items() if _is_logprob(value)}
+    return {**usable, piece.decode(errors="replace"): logprob}
+
+
+def _places(prediction: Any, field: str, label: str | None, pieces: list[bytes]) -> list[int]:
+    """Which tokens of a completion a field is made of."""
+    value = getattr(prediction, field, None)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    data = b"".join(pieces)
     start, end = find_answer(data, field, value, label or field.replace("_", " ").title() + ":")
     chosen, position = [], 0
-    for piece, logprob in tokens:
+    for place, piece in enumerate(pieces):
         # A token belongs to the answer if any visible byte of it does.
         low, high = max(position, start), min(position + len(piece), end)
         if low < high and data[low:high].strip():
-            chosen.append(logprob)
+            chosen.append(place)
         position += len(piece)
-    if not chosen:
-        return EMPTY_ANSWER
-    total = math.fsum(chosen)
-    return AnswerConfidence(total / len(chosen), total, min(chosen), chosen[0], len(chosen))
+    return chosen
 
 
 def _tokens(logprobs: Any, backend: str) -> list[tuple[bytes, float]]:
@@ -96,10 +146,8 @@ def _tokens(logprobs: Any, backend: str) -> list[tuple[bytes, float]]:
     tokens, alternatives = [], False
     for token in content:
         logprob = _get(token, "logprob")
-        if isinstance(logprob, bool) or not isinstance(logprob, int | float) or not math.isfinite(logprob):
+        if not _is_logprob(logprob):
             raise _degenerate(f"a token has the log-probability {logprob!r}", backend)
-        if logprob <= _NO_VALUE or logprob > 1e-6:
-            raise _degenerate(f"a token has the log-probability {logprob}", backend)
         raw = _get(token, "bytes")
         piece = bytes(raw) if raw is not None else str(_get(token, "token") or "").encode()
         alternatives = alternatives or any(_get(top, "logprob") for top in _get(token, "top_logprobs") or ())
@@ -108,6 +156,10 @@ def _tokens(logprobs: Any, backend: str) -> list[tuple[bytes, float]]:
     if len(tokens) > 1 and not alternatives and all(logprob == 0.0 for _, logprob in tokens):
         raise _degenerate("all are 0", backend)
     return tokens
+
+
+def _is_logprob(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and _NO_VALUE < value <= 1e-6
 
 
 def _degenerate(what: str, backend: str) -> ConfidenceError:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 from dspy.clients.engines.base import validate_request
-from dspy.lm15 import Message, Request, Response, TextPart, TokenLogprob, Usage, response_to_events
+from dspy.lm15 import Message, Request, Response, TextPart, TokenLogprob, TopLogprob, Usage, response_to_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,13 @@ class Reply:
     Attributes:
         text: The completion.
         logprob: Log-probability of each token, in nats; ``None`` gives no log-probabilities.
+        alternatives: Log-probabilities, in nats, of other tokens that could have stood in place of the first; given
+            where the request asks for alternatives (``top_logprobs``), the most likely ones.
     """
 
     text: str
     logprob: float | None = -0.1
+    alternatives: Mapping[str, float] = field(default_factory=dict)
 
 
 Script = Callable[[str], "Reply | str"] | Sequence[tuple[str, "Reply | str"]]
@@ -53,7 +56,9 @@ class ScriptedEngine:
     supports_function_calling = False
     supports_reasoning = False
     supports_response_schema = True
-    supported_params = frozenset({"temperature", "max_tokens", "stop", "seed", "logprobs", "response_format"})
+    supported_params = frozenset(
+        {"temperature", "max_tokens", "stop", "seed", "logprobs", "top_logprobs", "response_format"}
+    )
 
     def __init__(self, script: Script, *, continues_assistant: bool = True) -> None:
         self.script = script
@@ -72,7 +77,7 @@ class ScriptedEngine:
         with self._lock:
             self.prompts.append(prompt)
         reply = self._reply(prompt)
-        tokens = [] if reply.logprob is None else list(_tokens(reply.text, reply.logprob))
+        tokens = [] if reply.logprob is None else list(_tokens(reply, reply.logprob, request.config.logprobs or 0))
         return Response(
             id=None,
             model=request.model,
@@ -129,6 +134,9 @@ def _prompt(request: Request) -> str:
     return "\n".join(parts)
 
 
-def _tokens(text: str, logprob: float) -> Iterator[TokenLogprob]:
-    for piece in re.findall(r"\s*\S+|\s+$", text):
-        yield TokenLogprob(token=piece, logprob=logprob, bytes=tuple(piece.encode()))
+def _tokens(reply: Reply, logprob: float, top: int) -> Iterator[TokenLogprob]:
+    for number, piece in enumerate(re.findall(r"\s*\S+|\s+$", reply.text)):
+        others = {} if number else {**reply.alternatives, piece: logprob}
+        ranked = sorted(others.items(), key=lambda item: -item[1])[:top]
+        alternatives = tuple(TopLogprob(token=token, logprob=value) for token, value in ranked)
+        yield TokenLogprob(token=piece, logprob=logprob, bytes=tuple(piece.encode()), top=alternatives)

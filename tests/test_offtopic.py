@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopgate.evaluation.offtopic import Kind, off_topic, question_kind
+from hopgate.core.question_kinds import Kind, plainly_fits, question_kind
+from hopgate.evaluation.offtopic import off_topic
 from hopgate.evaluation.sample import sample_questions
 
 YES_NO = "Were Scott Derrickson and Ed Wood of the same nationality?"
