@@ -55,6 +55,7 @@ class Outcome:
         attempts: How often it was tried.
         failure: Why there is no answer.
         fatal: What was raised, if it would meet every further question too.
+        best_guess: What the program would have answered, if it abstained.
     """
 
     answer: str | None
@@ -63,6 +64,7 @@ class Outcome:
     attempts: int
     failure: Failure | None = None
     fatal: BaseException | None = None
+    best_guess: str | None = None
 
 
 class QuestionMeter:
@@ -169,11 +171,13 @@ def answer_question(program: Any, question: str, meter: QuestionMeter, *, retrie
         )
         return Outcome(None, None, meter.cost(spent), meter.attempts, failure_of(wrong, question), wrong)
     trajectory = getattr(prediction, "trajectory", None)
+    abstained = getattr(prediction, "answered", True) is False
     return Outcome(
         answer,
         trajectory if isinstance(trajectory, Trajectory) else None,
         _whole_cost(getattr(prediction, "cost", None), wasted, meter.cost(spent)),
         meter.attempts,
+        best_guess=str(getattr(prediction, "best_guess", None) or "") if abstained else None,
     )
 
 

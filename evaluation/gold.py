@@ -67,6 +67,8 @@ def with_gate(program: Any, gate: Any) -> Any:
     copied = copy.deepcopy(program)
     for solver in gated(copied):
         solver.gate = gate
+        if hasattr(solver, "gates"):  # an escalation's, one a step
+            solver.gates = dict.fromkeys(("memory", "grounded", "hop"), gate)
     return copied
 
 

@@ -30,6 +30,8 @@ _LEAST = 30
 
 T = TypeVar("T")
 
+_LONGEST_ERROR = 300
+
 Lookup = Callable[[Sequence[str]], Iterable[Passage]]
 """Takes ids and gives the passages that it has of them, in any order."""
 
@@ -91,7 +93,7 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
 def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str]) -> AttemptRecord:
     """An attempt, by those of its entries that a run file keeps; texts of passages are in none of them."""
     spent = revision.get("cost")
-    stage, answer, verdict = (_of(revision.get(name), str) for name in ("stage", "answer", "verdict"))
+    stage, answer, verdict, error = (_of(revision.get(name), str) for name in ("stage", "answer", "verdict", "error"))
     return AttemptRecord(
         stage=stage or "other",
         answer=None if answer is None else clean(answer),
@@ -99,7 +101,10 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str]) -> Attemp
         probability=_finite(revision.get("probability")),
         hop=_of(revision.get("hop"), int),
         page=_of(revision.get("page"), int),
+        kept=revision.get("kept") is True,
+        error=None if error is None else clean(error.partition("\n")[0])[:_LONGEST_ERROR],
         sub_questions=tuple(map(clean, _strings(revision.get("sub_questions")))),
+        conclusions=tuple(map(clean, _strings(revision.get("conclusions")))),
         passages=_strings(revision.get("passages")),
         cost=None
         if not isinstance(spent, Mapping)
@@ -166,13 +171,14 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
         )
         for hop in recorded.hops
     )
+    answer = record.answer if record.best_guess is None else record.best_guess
     costs = {name: getattr(record.cost, name) for name in Cost.__dataclass_fields__}
     return Trajectory(
         question=question,
         hops=hops,
         plan=None if recorded.plan is None else tuple(join(step) for step in recorded.plan),
         passages=texts(recorded.passages),
-        answer=None if record.answer is None else join(record.answer),
+        answer=None if answer is None else join(answer),
         answer_confidence=_answer_confidence(recorded.answer_confidence),
         stop_reason=cast("StopReason | None", recorded.stop_reason),
         revisions=tuple(_revision(attempt, join) for attempt in recorded.revisions),
@@ -186,8 +192,10 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
 
 def _revision(attempt: AttemptRecord, join: Callable[[str], str]) -> dict[str, Any]:
     written = asdict(attempt)
-    written["answer"] = None if attempt.answer is None else join(attempt.answer)
+    for name in ("answer", "error"):
+        written[name] = None if written[name] is None else join(written[name])
     written["sub_questions"] = [join(text) for text in attempt.sub_questions]
+    written["conclusions"] = [join(text) for text in attempt.conclusions]
     written["passages"] = list(attempt.passages)
     return {name: value for name, value in written.items() if value is not None}
 

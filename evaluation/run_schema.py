@@ -87,13 +87,16 @@ class AttemptRecord:
     """One attempt of a corrector, or of another program that judges what it answered.
 
     Attributes:
-        stage: What was tried: ``solve``, ``recompose``, ``resolve``, ``redecompose``, ...
+        stage: What was tried: ``solve``, ``recompose``, ``resolve``, ``redecompose``; ``other`` where it was not told.
         answer: The answer that came of it; ``None`` if none did.
         verdict: How it was judged; ``None`` if it was not.
         probability: Probability of being on-topic, as the judge gives it.
         hop: The hop that was tried again, from 1.
         page: Which page of the ranking its passages came from, from 1 (the first).
+        kept: Whether its answer is the program's.
+        error: Why it failed, or was not begun.
         sub_questions: Those of its hops.
+        conclusions: Answers of its hops.
         passages: Ids of the passages that its hops read.
         cost: What it took; ``None`` where it was not told.
     """
@@ -104,7 +107,10 @@ class AttemptRecord:
     probability: float | None = None
     hop: int | None = None
     page: int | None = None
+    kept: bool = False
+    error: str | None = None
     sub_questions: tuple[str, ...] = ()
+    conclusions: tuple[str, ...] = ()
     passages: tuple[str, ...] = ()
     cost: AttemptCost | None = None
 
@@ -206,6 +212,8 @@ class RunRecord:
         cost: What it took.
         error: Why there is no answer.
         attempts: How often it was tried.
+        answered: Whether the program gave an answer; ``False`` where it abstained, and then ``answer`` is empty.
+        best_guess: What it would have answered, if it abstained.
     """
 
     id: str
@@ -218,6 +226,8 @@ class RunRecord:
     cost: RunCost
     error: Failure | None = None
     attempts: int = 1
+    answered: bool = True
+    best_guess: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

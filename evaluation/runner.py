@@ -216,6 +216,8 @@ def _record(question: Question, outcome: Outcome, normalisation: Normalisation, 
         cost=outcome.cost,
         error=outcome.failure,
         attempts=outcome.attempts,
+        answered=outcome.best_guess is None,
+        best_guess=None if outcome.best_guess is None else without_question(outcome.best_guess, question.question),
     )
 
 

@@ -91,7 +91,10 @@ def trajectory() -> Trajectory:
                 "answer": f"not {QUESTION}",
                 "verdict": "off_topic",
                 "probability": 0.25,
+                "kept": True,
+                "error": f"no passage for {QUESTION}",
                 "sub_questions": ["Where was the designer born?", QUESTION],
+                "conclusions": ["Varn", ""],
                 "passages": ["3"],
                 "cost": {"retrievals": 1, "lm_calls": 2, "prompt_tokens": 0, "completion_tokens": 0, "seconds": 0.5},
             },
@@ -319,7 +322,8 @@ def test_reading_does_not_import_dspy() -> None:
 def test_json_is_plain(tmp_path: Path) -> None:
     data = json.loads(line_of(record("q1")))
     assert list(data) == [
-        "id", "status", "answer", "type", "hops", "scores", "trajectory", "cost", "error", "attempts",
+        "id", "status", "answer", "type", "hops", "scores", "trajectory", "cost", "error", "attempts", "answered",
+        "best_guess",
     ]  # fmt: skip
     assert data["trajectory"]["hops"][0]["confidence"] == {"mean": -0.5, "minimum": -0.75}
     assert data["trajectory"]["hops"][1]["passages"] == [{"id": "3", "score": 12.5}, {"id": "4", "score": None}]

@@ -40,9 +40,11 @@ from hopgate.index import ColBERTIndex
 
 ATTACK = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'><!-- & \u2028"
 ATTEMPTS = (
-    AttemptRecord("solve", "yes", "off_topic", 0.1, sub_questions=("{question}",), passages=("p3",)),
-    AttemptRecord("resolve", ATTACK, "on_topic", 0.9, hop=2, page=2, cost=AttemptCost(1, 3)),
-    AttemptRecord("recompose"),
+    AttemptRecord(
+        "solve", "yes", "off_topic", 0.1, sub_questions=("{question}",), conclusions=("yes",), passages=("p3",)
+    ),
+    AttemptRecord("resolve", ATTACK, "on_topic", 0.9, hop=2, page=2, kept=True, cost=AttemptCost(1, 3)),
+    AttemptRecord("recompose", error=f"failed: {ATTACK}"),
 )
 DECISIONS = (
     DecisionRecord("grounded", 0, ATTACK, ConfidenceRecord(-0.5), False),

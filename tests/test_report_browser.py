@@ -240,9 +240,11 @@ def test_attempts_and_decisions_are_shown_with_their_outcome(visit: Any) -> None
             " [...row.cells].map((cell) => cell.textContent))"
         )
         assert [row[0] for row in rows] == ["1. Solve", "2. Re-Solve (hop 2, page 2)", "3. Re-Compose"]
-        assert rows[0][1] == f"What is {ATTACK}?read: Title <b>p3</b>" and rows[0][3] == "off-topic (P on-topic 0.10)"
-        assert rows[1][2] == ATTACK and rows[1][4] == "3 LM calls, 1 retrieval"
-        assert rows[2][2:4] == ["(none)", "not judged"]
+        assert (
+            rows[0][1] == f"What is {ATTACK}? yesread: Title <b>p3</b>" and rows[0][3] == "off-topic (P on-topic 0.10)"
+        )
+        assert rows[1][2] == f"{ATTACK}kept" and rows[1][4] == "3 LM calls, 1 retrieval"
+        assert rows[2][2:4] == [f"failed: {ATTACK}", "not judged"]
         text = await tab.run("document.getElementById('detail').textContent")
         assert f"the whole question from its passages{ATTACK} not sure enoughconfidence 0.61" in text
         assert "composed after a hopAnswer 0 kept no confidence" in text and "a draft" not in text

@@ -459,3 +459,14 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
 def _with_lm(call: Any) -> Any:
     with dspy.context(lm=scripted_lm(twice)):
         return call()
+
+
+def test_an_abstention_is_no_answer_and_keeps_the_guess(tmp_path: Path) -> None:
+    def program(question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer="", answered=False, best_guess=f"2, as {question} says")
+
+    with dspy.context(lm=scripted_lm(twice)):
+        run = evaluate(program, make(1), tmp_path / "a.jsonl")
+    (record,) = run.records
+    assert (record.status, record.answer, record.answered, record.scores.em) == ("ok", "", False, False)
+    assert record.best_guess == "2, as {question} says"

@@ -123,8 +123,9 @@ function attemptsOf(record) {
     const place = [attempt.hop !== undefined && `hop ${attempt.hop}`, attempt.page !== undefined && `page ${attempt.page}`].filter(Boolean).join(', ');
     const titles = attempt.passages.map((id) => DATA.passages[id]?.[0] || id);
     return el('tr', {}, el('th', { scope: 'row' }, `${i + 1}. ${STAGES[attempt.stage] ?? attempt.stage}`, place && ` (${place})`),
-      el('td', {}, attempt.sub_questions.map((text) => el('p', {}, textOf(record, text))), titles.length > 0 && el('p', { class: 'faint' }, `read: ${titles.join('; ')}`)),
-      el('td', {}, textOf(record, attempt.answer) || '(none)'), el('td', {}, verdictOf(attempt)),
+      el('td', {}, attempt.sub_questions.map((text, k) => el('p', {}, textOf(record, text), attempt.conclusions[k] && [' ', el('strong', {}, textOf(record, attempt.conclusions[k]))])), titles.length > 0 && el('p', { class: 'faint' }, `read: ${titles.join('; ')}`)),
+      el('td', {}, attempt.error ? el('span', { class: 'bad' }, textOf(record, attempt.error)) : textOf(record, attempt.answer) || '(none)',
+        attempt.kept && el('span', { class: 'badge good' }, 'kept')), el('td', {}, verdictOf(attempt)),
       el('td', {}, attempt.cost && `${number(attempt.cost.lm_calls, 0)} LM calls, ${searches(attempt)}`));
   };
   const head = ['attempt', 'sub-questions and passages', 'answer', 'verdict', 'cost'].map((text) => el('th', { scope: 'col' }, text));
@@ -160,6 +161,7 @@ function trajectoryOf(record, run, choose) {
     el('p', { class: 'faint' }, `id ${record.id} in run ${run.name}`, !known && (DATA.joined.questions ? '; its text was not found' : '; its text was not joined (--data)')),
     el('p', { class: 'answer' }, el('span', { class: 'label' }, 'Answer'), el('strong', { class: record.scores.em ? 'good' : 'bad' }, answer || '(none)'),
       path && confidenceBar(path.answer_confidence)),
+    record.answered === false && el('p', {}, el('span', { class: 'label' }, 'Abstained'), `its best guess was: ${textOf(record, record.best_guess) || '(none)'}`),
     gold.length > 0 && el('p', {}, el('span', { class: 'label' }, 'Gold'), gold.join(' / ')),
     badges(record),
     record.error && el('p', { class: 'bad' }, `${record.error.type}: ${record.error.message}`),
