@@ -74,18 +74,26 @@ def ask(
         return
     from .show import show_prediction
 
-    values = program.settings.values
-    threshold = getattr(values, "tau", None) if getattr(values, "gate", None) == "threshold" else None
-    show_prediction(prediction, threshold, make_console())
+    values = _settings(program)
+    show_prediction(prediction, values.get("tau") if values.get("gate") == "threshold" else None, make_console())
+
+
+def _settings(program: Any) -> dict[str, Any]:
+    """The settings of a program, and of the programs in it."""
+    values: dict[str, Any] = {}
+    for _, module in program.named_sub_modules():
+        if hasattr(module, "settings"):
+            values = {**module.settings.values.model_dump(), **values}
+    return values
 
 
 def _used(program: Any, settings: dict[str, Any], searches: bool) -> dict[str, Any]:
     """Those of the settings that make a difference to a program; a note tells the others."""
-    values = program.settings.values
-    used = set(type(values).model_fields)
+    values = _settings(program)
+    used = set(values)
     if not searches:
         used.discard("k")
-    if settings.get("gate", getattr(values, "gate", None)) in ("always", "never"):
+    if settings.get("gate", values.get("gate")) != "threshold":
         used.discard("tau")
     unused = sorted(set(settings) - used)
     if unused:

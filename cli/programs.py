@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-SEARCHING = ("active", "always", "rag")
+SEARCHING = (
+    "active", "always", "never", "static", "fused", "escalation", "rag", "ircot", "react", "react-plus", "self-ask",
+    "flare", "dr3",
+)  # fmt: skip
 """Programs that need an index. The names are those of ``hopgate.programs.registry``, which would import dspy."""
 
-NAMES = (*SEARCHING, "direct", "cot")
+NAMES = (*SEARCHING, "direct", "cot", "self-consistency")
 """All programs."""
 
 
