@@ -57,17 +57,15 @@ class _Date:
     whole: bool
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Date):
-            return NotImplemented
-        return self._key(other) == other._key(self)
+        return self._key(_date(other)) == _date(other)._key(self)
 
-    def __lt__(self, other: _Date) -> bool:
-        return self._key(other) < other._key(self)
+    def __lt__(self, other: Any) -> bool:
+        return self._key(_date(other)) < _date(other)._key(self)
 
     def _key(self, other: _Date) -> tuple[int, ...]:
         if self.whole and other.whole:
             return self.on.year, self.on.month, self.on.day
-        if self.on.year == other.on.year and (self.whole or other.whole):
+        if self.on.year == other.on.year and not (self.text + other.text).isdecimal():
             raise CalculationError(f"which of {self.text!r} and {other.text!r} is earlier is not known")
         return (self.on.year,)
 

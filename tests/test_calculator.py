@@ -1,0 +1,240 @@
+"""The calculator: what it evaluates, what it refuses, when it is asked, and what a hop does with it."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from datetime import date, timedelta
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopgate.lms.testing import Reply, scripted_lm
+from hopgate.programs import ActiveQA, Hop, Trajectory
+from hopgate.programs.calculator import CalculationError, calculable, calculate
+
+QUESTION = "How many years before the Osk Tower was Mira Dol born?"
+days = st.dates(date(1000, 1, 1), date(2200, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1911 - 1871", "40"),
+        ("7 / 2", "3.5"),
+        ("10 / 4 * 2", "5"),
+        ("-(3 + 4) % 5", "3"),
+        ("2 ** 10", "1024"),
+        ("0.1 + 0.2", "0.3"),
+        ("1911 < 1974", "yes"),
+        ("1911 == 1974 or not 3 > 2", "no"),
+        ('"Brahms" if 1833 < 1813 else "Verdi"', "Verdi"),
+        ('"A" if date("4 May 1868") < date("1871") else "B"', "A"),
+        ('years("4 May 1868", "3 May 1940")', "71"),
+        ('years("4 May 1868", "4 May 1940")', "72"),
+        ('years("1940", "May 4, 1868")', "72"),
+        ("years(1868, 1940)", "72"),
+        ('date("4 May 1868") < 1900', "yes"),
+        ('date("1868") == date("1868")', "yes"),
+        ('days("1 March 1900", "28 February 1900")', "1"),
+        ('earlier("4 May 1868", "1867")', "1867"),
+        ('later("4 May 1868", "3 May 1868")', "4 May 1868"),
+        ('date("1868")', "1868"),
+        ('count("Oslo", "Rome", "Oslo")', "2"),
+        ("max(3, 12, 7)", "12"),
+        ("round(10 / 3)", "3"),
+        ("abs(3 - 12)", "9"),
+    ],
+)
+def test_values(expression: str, value: str) -> None:
+    assert calculate(expression) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", "none", "Mira Dol", "1911 -", "1; 2", "x = 1", "lambda: 1", "[1, 2]", "{1: 2}", "[n for n in (1, 2)]",
+        "__import__('os')", "().__class__", "'a'.upper()", "f'{1}'", "'abc'[0]", "open('x')", "eval('1')", "date.text",
+        "max", "True.real", "1 if", "9 ** 9 ** 9", "2 ** 65", "(10 ** 14) ** 60", "1e308 * 10", "1 / 0",
+        "2 ** 0.5 ** -99",
+        "'a' * 1000000", "'a' + 'b'", "'a' - 1", "1 << 9", "7 ~ 2", "max()", "max(1)", "min('a', 1)", "''", "' '",
+        'date("Oslo")', 'date("May")', 'date("")', "date(12)", 'date("4 May")', 'date("1868") + 1',
+        'days("1868", "1940")', 'years("Oslo", "1940")', 'earlier("May 1868", "1868")', "earlier()",
+        'date("1868") < date("4 May 1868")', 'date("1868") < 5', "1868-10-12", "1868-05-04", "(" * 150 + ")" * 20,
+        "((((((1", "1 +" * 70 + "1", "\x00", "1\n2", "1_0j", "None", "...", "round(1e400)", "-'a'",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_calculated_is_one_error(expression: str) -> None:
+    with pytest.raises(CalculationError) as caught:
+        calculate(expression)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@given(st.text(st.sampled_from("0123456789+-*/%()<>=.,'\" abdeijlmnorstxyz_[]{}:"), max_size=60))
+def test_whatever_an_lm_writes_gives_an_answer_or_that_error(expression: str) -> None:
+    with suppress(CalculationError):
+        assert calculate(expression)
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6))
+def test_arithmetic(left: int, right: int) -> None:
+    assert calculate(f"{left} + {right}") == str(left + right)
+    assert calculate(f"{left} * {right} - 1") == str(left * right - 1)
+    assert calculate(f"{left} < {right}") == ("yes" if left < right else "no")
+
+
+@given(days, days)
+def test_dates(left: date, right: date) -> None:
+    first, second = (f"{one.day} {one:%B} {one.year}" for one in (left, right))
+    assert calculate(f'days("{first}", "{second}")') == str(abs((left - right).days))
+    early, late = sorted((left, right))
+    years = late.year - early.year - ((late.month, late.day) < (early.month, early.day))
+    assert calculate(f'years("{first}", "{second}")') == str(years)
+    assert calculate(f'earlier("{first}", "{second}")') == (first if left <= right else second)
+    assert calculate(f'date("{first}") <= date("{second}")') == ("yes" if left <= right else "no")
+
+
+@given(days)
+def test_a_day_later_is_a_day(one: date) -> None:
+    following = one + timedelta(1)
+    assert calculate(f'days("{one}", "{following}")') == "1"
+
+
+@pytest.mark.parametrize(
+    ("expression", "known", "right"),
+    [
+        ("1911 - 1871", "built in 1911 by one born 1871", True),
+        ("1911 - 1902", "built in 1911 by one born 1871", False),
+        ('years("4 May 1868", "1911")', "1911, 4 May 1868", True),
+        ("3000 + 12", "3,000 people", True),
+        ("12 * 31 / 100 + 365", "nothing", True),
+        ("3000", "13,000 and 30001", False),
+    ],
+)
+def test_numbers_come_from_what_is_known(expression: str, known: str, right: bool) -> None:
+    if right:
+        assert float(calculate(expression, known)) > 0
+    else:
+        with pytest.raises(CalculationError, match="known"):
+            calculate(expression, known)
+
+
+def test_numbers_that_no_float_holds_are_refused() -> None:
+    assert math.isfinite(float(calculate("10 ** 15")))
+    with pytest.raises(CalculationError):
+        calculate("10 ** 16")
+
+
+def known(*answers: str) -> Trajectory:
+    return Trajectory("?", tuple(Hop(f"task {n}?", answer=text) for n, text in enumerate(answers)))
+
+
+@pytest.mark.parametrize(
+    ("sub_question", "answers", "asked"),
+    [
+        ("How many years before the tower was Mira Dol born?", ["1911", "1871"], True),
+        ("Who is older, Mira Dol or Ann Ort?", ["4 May 1868", "1871"], True),
+        ("Which was earlier, 1911 or 1974?", [], True),
+        ("What is 12 * 7?", [], True),
+        ("How many of the two are rivers?", ["yes", "no"], True),
+        ("Who is older, Mira Dol or Ann Ort?", ["1871"], False),
+        ("Who is older, Mira Dol or Ann Ort?", [], False),
+        ("Where was Mira Dol born?", ["1911", "1871"], False),
+        ("How many of the two are rivers?", ["yes"], False),
+    ],
+)
+def test_it_is_asked_where_known_numbers_are_compared(sub_question: str, answers: list[str], asked: bool) -> None:
+    assert calculable(sub_question, known(*answers)) is asked
+
+
+# --- in a hop ---------------------------------------------------------------------------------------------------------
+
+TASKS = [
+    "When was the Osk Tower built?",
+    "When was Mira Dol born?",
+    "How many years are between 1911 and 1871 in total?",
+]
+
+
+def script(expression: str | Reply, *, draft: Reply | None = None) -> Any:
+    def reply(prompt: str) -> Reply | str:
+        label = prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")
+        if label == "Calculation:":
+            return expression
+        if label == "Answer:":
+            return "40 years"
+        name, _, number = label.rstrip(":").partition(" ")
+        if name == "Task":
+            return TASKS[int(number) - 1] if int(number) <= 3 else "none"
+        if "\nFound:" in prompt.rsplit("Task", 1)[1]:
+            return "39"
+        return Reply(["1911", "1871"][int(number) - 1], -0.01) if int(number) < 3 else draft or Reply("50", -3.0)
+
+    return reply
+
+
+def run(index: Any, lm: dspy.LM, **settings: Any) -> Trajectory:
+    with dspy.context(lm=lm, trace=[]):
+        result = ActiveQA(index, **{"calculator": True, **settings})(question=QUESTION)
+        steps = [name for predictor, _, outputs in dspy.settings.trace for name in outputs]
+        assert ("expression" in steps) is any(hop.source == "calculator" for hop in result.trajectory.hops)
+    return result.trajectory
+
+
+def test_a_hop_may_be_calculated(index: Any) -> None:
+    lm = scripted_lm(script("1911 - 1871"))
+    last = run(index, lm).hops[-1]
+    assert (last.source, last.query, last.answer, last.passages) == ("calculator", "1911 - 1871", "40", ())
+    assert (last.draft, last.note, last.cost.lm_calls, last.cost.retrievals) == (None, None, 2, 0)
+    (asked,) = [prompt for prompt in lm.engine.prompts if prompt.endswith("Calculation:")]
+    assert f"Conclusion 2: 1871\nTask 3: {TASKS[2]}" in asked
+    assert "none" in asked
+    assert "years(" in asked
+    assert "Conclusion 3: 40" in lm.engine.prompts[-1]
+    assert index.queries == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "note"),
+    [
+        ("none", None), ("None.", None), ("", None), (" ", None), ("1911 - 1902", "known"), ("1911 -", "calculated"),
+        ("1911 / 0", "calculated"), ("the tower", "calculated"),
+    ],
+)  # fmt: skip
+def test_what_fails_falls_through_to_the_other_sources(index: Any, expression: str, note: str | None) -> None:
+    last = run(index, scripted_lm(script(expression))).hops[-1]
+    assert (last.source, last.draft, last.answer) == ("search", "50", "39")
+    assert last.note is None if note is None else last.note and note in last.note and "calculator" in last.note
+    kept = run(index, scripted_lm(script(expression, draft=Reply("40", -0.01)))).hops[-1]
+    assert (kept.source, kept.answer) == ("memory", "40")
+
+
+def test_what_fails_is_noted_beside_a_missing_draft(index: Any) -> None:
+    last = run(index, scripted_lm(script("1911 -", draft=Reply("", -0.01)))).hops[-1]
+    assert last.source == "search"
+    assert last.note and last.note.startswith("calculator: ") and last.note.endswith("; empty")
+
+
+def test_it_is_off_by_default(index: Any) -> None:
+    lm = scripted_lm(script("1911 - 1871"))
+    assert run(index, lm, calculator=False).hops[-1].source == "search"
+    assert not any(prompt.endswith("Calculation:") for prompt in lm.engine.prompts)
+
+
+def test_it_needs_no_gate_and_no_confidence(index: Any) -> None:
+    last = run(index, scripted_lm(script(Reply("1911 - 1871", None))), gate="never").hops[-1]
+    assert (last.source, last.answer) == ("calculator", "40")
+
+
+@pytest.mark.parametrize("hops", range(4))
+def test_resuming_gives_the_rest(index: Any, hops: int) -> None:
+    program, lm = ActiveQA(index, calculator=True), scripted_lm(script("1911 - 1871"))
+    with dspy.context(lm=lm):
+        whole = program(question=QUESTION).trajectory
+        again = program(question=QUESTION, trajectory=Trajectory.from_dict(whole.prefix(hops).to_dict())).trajectory
+    assert [hop.answer for hop in again.hops] == ["1911", "1871", "40"]
+    assert (again.answer, again.decisions, again.cost.lm_calls) == (whole.answer, whole.decisions, whole.cost.lm_calls)
