@@ -267,7 +267,7 @@ def test_planning_is_told_which_plan_failed_and_does_not_follow_it_again(index: 
     result, _ = ask(
         index, World(plan=" Who drew the Osk Tower? | How old is #1?"), Trajectory(QUESTION, failed_plans=(failed,))
     )
-    assert [hop.sub_question for hop in result.trajectory.hops][0] == "Who drew the Osk Tower?"
+    assert result.trajectory.hops[0].sub_question == "Who drew the Osk Tower?"
 
 
 # --- DSPy -------------------------------------------------------------------------------------------------------------
