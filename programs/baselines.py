@@ -1,39 +1,72 @@
-"""Programs that answer in one call: direct, chain of thought, standard RAG."""
+"""Programs that answer in one call: direct, chain of thought, standard RAG.
+
+::
+
+    Direct           question ──────────────────────────► answer
+    ChainOfThought   question ──► reasoning ────────────► answer
+    RAG              question ──► search ──► passages ──► answer
+
+They show no worked examples unless they are told to, with the setting ``examples``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import dspy
+from pydantic import Field
 
 from ..signatures import AnswerDirectly, AnswerFromPassages
-from .requests import Ask, Find, Found, Steps, Told
-from .settings import ProgramSettings, validated
+from .chains import CHAIN_EXAMPLES, distinct, sentences
+from .requests import Ask, Find, Found, Reached, Steps, Told
+from .settings import ExampleSettings, validated
 from .solver import Solver
 from .trajectory import Cost, Trajectory
 from .transcript import shorten
 
 
-class Direct(Solver):
-    """Answer from the LM's own knowledge, in one call."""
+class OneCallSettings(ExampleSettings):
+    """Settings of the programs that answer in one call.
 
-    def __init__(self) -> None:
-        super().__init__(None, ProgramSettings())
+    Attributes:
+        examples: Worked examples, as finished trajectories or their JSON; none unless given, ``None`` shows those of
+            hopgate.
+    """
+
+    examples: list[dict[str, Any]] | None = Field(default_factory=list)
+
+
+class Direct(Solver):
+    """Answer from the LM's own knowledge, in one call.
+
+    Args:
+        **settings: See :class:`OneCallSettings`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(None, validated(OneCallSettings, settings))
         self.respond = dspy.Predict(AnswerDirectly)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
-        return (yield from _one_call(trajectory, {"question": question}))
+        demos = answer_demos(self.settings.values)
+        return (yield from _one_call(trajectory, {"question": question}, demos))
 
 
 class ChainOfThought(Solver):
-    """Reason, then answer, from the LM's own knowledge (Wei et al. 2022)."""
+    """Reason, then answer, from the LM's own knowledge (Wei et al. 2022).
 
-    def __init__(self) -> None:
-        super().__init__(None, ProgramSettings())
+    Args:
+        **settings: See :class:`OneCallSettings`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(None, validated(OneCallSettings, settings))
         self.respond = dspy.ChainOfThought(AnswerDirectly)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
-        return (yield from _one_call(trajectory, {"question": question}))
+        demos = answer_demos(self.settings.values, "reasoning")
+        return (yield from _one_call(trajectory, {"question": question}, demos))
 
 
 class RAG(Solver):
@@ -41,31 +74,55 @@ class RAG(Solver):
 
     Args:
         retriever: An index or anything with ``search(query, k)``.
-        **settings: See :class:`hopgate.programs.ProgramSettings`.
+        **settings: See :class:`OneCallSettings`.
     """
 
     def __init__(self, retriever: Any, **settings: Any) -> None:
-        super().__init__(retriever, validated(ProgramSettings, settings))
+        super().__init__(retriever, validated(OneCallSettings, settings))
         self.respond = dspy.Predict(AnswerFromPassages)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         if trajectory.answer is not None:
             return trajectory
-        settings: ProgramSettings = self.settings.values
-        searched: Found = yield Find(question, settings.k)
-        shown = [shorten(passage.long_text, settings.passage_words) for passage in searched.passages]
-        cost = searched.cost + Cost(passages_read=len(shown))
-        started = Trajectory(question, passages=searched.passages, other_cost=cost)
-        return (yield from _one_call(started, {"passages": shown, "question": question}))
+        settings: OneCallSettings = self.settings.values
+        if not trajectory.passages:
+            searched: Found = yield Find(question, settings.k)
+            cost = trajectory.other_cost + searched.cost + Cost(passages_read=len(searched.passages))
+            trajectory = replace(trajectory, passages=searched.passages, other_cost=cost)
+            yield Reached(trajectory)
+        shown = [shorten(passage.long_text, settings.passage_words) for passage in trajectory.passages]
+        inputs = {"passages": shown, "question": question}
+        return (yield from _one_call(trajectory, inputs, answer_demos(settings, "passages")))
 
 
-def _one_call(trajectory: Trajectory, inputs: dict[str, Any]) -> Steps:
+def answer_demos(
+    settings: ExampleSettings, part: Literal["reasoning", "passages"] | None = None
+) -> tuple[dict[str, Any], ...]:
+    """The worked examples as demos of a call that answers at once.
+
+    Args:
+        settings: The program's settings; they say which examples, and how many words to show of a passage.
+        part: What a demo has beside question and answer.
+    """
+    return tuple(_demo(example, part, settings) for example in settings.worked_examples(CHAIN_EXAMPLES))
+
+
+def _demo(example: Trajectory, part: str | None, settings: ExampleSettings) -> dict[str, Any]:
+    demo: dict[str, Any] = {"question": example.question, "answer": example.answer}
+    if part == "reasoning":
+        demo["reasoning"] = " ".join(sentences(example))
+    elif part == "passages":
+        passages = distinct((*example.passages, *(passage for hop in example.hops for passage in hop.passages)))
+        demo["passages"] = [shorten(passage.long_text, settings.passage_words) for passage in passages]
+    return demo
+
+
+def _one_call(trajectory: Trajectory, inputs: dict[str, Any], demos: tuple[dict[str, Any], ...]) -> Steps:
     if trajectory.answer is not None:
         return trajectory
-    told: Told = yield Ask("respond", "answer", inputs)
-    return Trajectory(
-        trajectory.question,
-        passages=trajectory.passages,
+    told: Told = yield Ask("respond", "answer", inputs, demos)
+    return replace(
+        trajectory,
         answer=told.text or "",
         answer_confidence=told.confidence,
         stop_reason="finished" if told.text else "empty",

@@ -98,7 +98,7 @@ class Solver(dspy.Module):
         if ask.demos:
             arguments["demos"] = [*ask.demos, *_predict(predictor).demos]
         config = dict(ask.config)
-        if ask.confidence or "logprobs" in getattr(_lm_of(predictor), "supported_params", ()):
+        if ask.confidence or "logprobs" in getattr(lm_of(predictor), "supported_params", ()):
             config["logprobs"] = True
         if config:
             arguments["config"] = config
@@ -124,9 +124,9 @@ class Solver(dspy.Module):
             note = None if text else "empty"
         if text is not None and (ask.confidence or hasattr(prediction, "logprobs")):
             try:
-                backend = getattr(_lm_of(predictor), "model", None)
+                backend = getattr(lm_of(predictor), "model", None)
                 confidence = answer_confidence(
-                    prediction, ask.field, label=_label(predictor, ask.field), backend=backend
+                    prediction, ask.field, label=label_of(predictor, ask.field), backend=backend
                 )
             except ConfidenceError as error:
                 if ask.confidence and self._confidence_required():
@@ -262,11 +262,13 @@ def _predict(module: Any) -> Any:
     return module if isinstance(module, dspy.Predict) else module.predictors()[-1]
 
 
-def _lm_of(module: Any) -> Any:
+def lm_of(module: Any) -> Any:
+    """The LM that a predictor would call."""
     return _predict(module).lm or dspy.settings.lm
 
 
-def _label(module: Any, name: str) -> str | None:
+def label_of(module: Any, name: str) -> str | None:
+    """The line label of a predictor's output."""
     field = _predict(module).signature.output_fields.get(name)
     return None if field is None else field.json_schema_extra["prefix"]
 
