@@ -185,8 +185,8 @@ class Trajectory:
         """
         if not 0 <= hops <= len(self.hops):
             raise InputError(f"a prefix of {hops} hops was asked for, the trajectory has {len(self.hops)}")
-        # A plan was paid for by the first hop, and is made anew without it.
-        plan = self.plan if hops else None
+        # A plan was paid for by the first sub-question's hop, and is made anew without it.
+        plan = self.plan if any(not hop.whole for hop in self.hops[:hops]) else None
         told = {"rejected": self.rejected, "failed_plans": self.failed_plans, "revisions": self.revisions}
         decisions = tuple(made for made in self.decisions if made.hop < hops)
         return Trajectory(self.question, self.hops[:hops], plan, decisions=decisions, **told)
