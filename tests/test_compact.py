@@ -19,6 +19,7 @@ from hopgate.signatures import (
     ComposeAnswer,
     DraftConclusion,
     NextSubQuestion,
+    NextTask,
     PlanSubQuestions,
     ReadConclusion,
 )
@@ -263,6 +264,16 @@ def test_a_chat_model_is_asked_for_the_label() -> None:
     assert last.role == "user"
     assert "`Answer:`" in last.text
     assert not spy.requests[0].config.stop
+
+
+def test_several_lines_end_where_the_signature_says() -> None:
+    for continues, stop, limit in ((True, ("\nFound:", "\nConclusion", "\nAnswer:"), 2 * 96), (False, (), None)):
+        lm = scripted_lm(lambda prompt: " Who?\nAction 1: whoever", continues_assistant=continues)
+        spy = Spy(lm)
+        with dspy.context(lm=lm):
+            found = dspy.Predict(NextTask)(question="Where?", trajectory="")
+        assert (found.task, found.action) == ("Who?", "whoever")
+        assert (tuple(spy.requests[0].config.stop or ()), spy.requests[0].config.max_tokens) == (stop, limit)
 
 
 def test_limits_of_the_call_win() -> None:
