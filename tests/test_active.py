@@ -705,7 +705,11 @@ def test_asking_for_the_failed_plan_again_leads_to_a_plan(index: Any) -> None:
     told, lm = resume(index, world, failed)
     assert steps(lm)[:3] == ["next_sub_question", "plan", "draft"]
     assert f"Failed plan: {' | '.join(FAILED)}" in lm.engine.prompts[1]
-    assert [hop.sub_question for hop in told.hops] == ["Where is the Osk Tower?", "Who built it in 0?", "When was 1 born?"]
+    assert [hop.sub_question for hop in told.hops] == [
+        "Where is the Osk Tower?",
+        "Who built it in 0?",
+        "When was 1 born?",
+    ]
     assert told.hops[0].cost.lm_calls == 3
     for hops in range(1, 3):
         again, lm = resume(index, world, told.prefix(hops))
@@ -751,6 +755,145 @@ def test_a_failure_carries_the_hops_so_far(index: Any) -> None:
     assert [hop.answer for hop in caught.value.trajectory.hops] == ["Mira Dol"]  # type: ignore[attr-defined]
     told, _ = resume(index, World(), caught.value.trajectory)  # type: ignore[attr-defined]
     assert timeless(told) == timeless(ask(index, World())[0].trajectory)
+
+
+# --- sub-question and draft in one call -------------------------------------------------------------------------------
+
+
+def both(task: str, draft: str | None, logprob: float = SURE) -> Reply:
+    """One completion of two lines."""
+    return Reply(task if draft is None else f"{task}\nConclusion 1: {draft}", logprob)
+
+
+def fused(*tasks: Spoken, **said: Any) -> World:
+    return World(tasks=list(tasks), **said)
+
+
+@pytest.mark.parametrize("mean", [SURE, UNSURE])
+def test_a_fused_hop_gives_what_two_calls_give_and_spares_one(index: Any, mean: float) -> None:
+    drafts: list[Spoken] = [Reply("Ann Ort", mean), Reply("1902", mean)]
+    tasks = ["Who designed the Osk Tower?", "When was Mira Dol born?" if mean == UNSURE else "When was Ann Ort born?"]
+    apart, _ = ask(index, World(tasks=list(tasks), drafts=drafts))
+    world = fused(both(tasks[0], "Ann Ort", mean), both(tasks[1], "1902", mean), drafts=drafts)
+    together, second = ask(index, world, fused_hop=True)
+    known = (
+        "sub_question",
+        "draft",
+        "confidence",
+        "source",
+        "query",
+        "passages",
+        "answer",
+        "answer_confidence",
+        "note",
+    )
+    for one, other in zip(apart.trajectory.hops, together.trajectory.hops, strict=True):
+        assert {name: getattr(one, name) for name in known} == {name: getattr(other, name) for name in known}
+        assert other.cost.lm_calls == one.cost.lm_calls - 1
+    assert together.answer == apart.answer
+    assert together.trajectory.decisions == apart.trajectory.decisions
+    assert "draft" not in steps(second)
+    assert together.cost.lm_calls == apart.cost.lm_calls - 2
+
+
+def test_its_confidence_is_that_of_the_draft_alone(index: Any) -> None:
+    lm = scripted_lm(fused(both("Who designed the Osk Tower?", "Ann Ort")))
+    inner = lm.engine.complete
+
+    def uneven(request: Any) -> Any:
+        response = inner(request)
+        if response.logprobs and "Conclusion 1:" in "".join(token.token for token in response.logprobs):
+            values = [-0.5 if token.token.strip() in {"Ann", "Ort"} else -9.0 for token in response.logprobs]
+            tokens = (replace(token, logprob=value) for token, value in zip(response.logprobs, values, strict=True))
+            response = replace(response, logprobs=tuple(tokens))
+        return response
+
+    lm.engine.complete = uneven
+    with dspy.context(lm=lm):
+        (hop,) = ActiveQA(index, fused_hop=True, tau=-0.6)(question=QUESTION).trajectory.hops
+    assert (hop.source, hop.answer, hop.confidence.mean, hop.confidence.tokens) == ("memory", "Ann Ort", -0.5, 2)
+
+
+@pytest.mark.parametrize("task", [both("Who designed it?", None), both("Who designed it?", ""), "Who designed it?\n"])
+def test_a_sub_question_without_a_draft_is_searched_for(index: Any, task: Spoken) -> None:
+    result, lm = ask(index, fused(task), fused_hop=True)
+    (hop,) = result.trajectory.hops
+    assert (hop.sub_question, hop.source, hop.draft, hop.note) == ("Who designed it?", "search", None, "empty")
+    assert steps(lm) == ["next_sub_question", "read", "next_sub_question", "compose"]
+
+
+def test_a_fused_call_sees_no_passages(index: Any) -> None:
+    world = fused(
+        both("Who designed the Osk Tower?", "Ann Ort", UNSURE), both("When was Mira Dol born?", "1902", UNSURE)
+    )
+    _, lm = ask(index, world, fused_hop=True)
+    asked = [prompt for prompt in lm.engine.prompts if step_of(prompt)[0] == "next_sub_question"]
+    assert len(asked) == 3
+    assert not any("Found:" in prompt.split("\nassistant: ")[-1] for prompt in asked)
+    assert "Conclusion 1: Mira Dol" in asked[1]
+
+
+def test_a_fused_call_that_asks_nothing_leads_to_the_question(index: Any) -> None:
+    result, lm = ask(index, fused(both("none", "1871")), fused_hop=True)
+    assert [hop.sub_question for hop in result.trajectory.hops] == [QUESTION]
+    assert steps(lm)[:2] == ["next_sub_question", "draft"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "drafts"), [({"gate": "always"}, 0), ({"decomposer": "plan"}, 2), ({"start": "question"}, 1)]
+)
+def test_what_makes_no_draft_or_asks_all_at_once_is_not_fused(
+    index: Any, settings: dict[str, Any], drafts: int
+) -> None:
+    apart, _ = ask(index, World(tasks=["Who designed the Osk Tower?"]), **settings)
+    together, lm = ask(index, World(tasks=["Who designed the Osk Tower?"]), fused_hop=True, **settings)
+    assert steps(lm).count("draft") == drafts
+    assert [hop.sub_question for hop in together.trajectory.hops] == [hop.sub_question for hop in apart.trajectory.hops]
+
+
+def test_a_fused_call_is_told_of_a_failed_plan(index: Any) -> None:
+    failed = Trajectory(QUESTION, failed_plans=(FAILED,))
+    plan = "Where is the Osk Tower? | Who built it in #1?"
+    world = fused(both(FAILED[0], "Ann Ort"), plan=plan, drafts=[Reply("Varn", SURE), Reply("Mira Dol", SURE)])
+    told, lm = resume(index, world, failed, fused_hop=True)
+    assert steps(lm)[:3] == ["next_sub_question", "plan", "draft"]
+    assert f"Failed plan: {' | '.join(FAILED)}" in lm.engine.prompts[0]
+    assert [hop.sub_question for hop in told.hops] == ["Where is the Osk Tower?", "Who built it in Varn?"]
+
+
+def test_the_trace_of_a_fused_call_holds_the_draft_only_if_it_was_kept(index: Any) -> None:
+    world = fused(both("Who designed the Osk Tower?", "Mira Dol"), both("When was Mira Dol born?", "1902", UNSURE))
+    with dspy.context(trace=[]):
+        ask(index, world, fused_hop=True)
+        learnt = [dict(outputs) for _, _, outputs in dspy.settings.trace]
+    assert learnt[0] == {"sub_question": "Who designed the Osk Tower?", "draft": "Mira Dol"}
+    assert learnt[1] == {"sub_question": "When was Mira Dol born?"}
+    assert [set(outputs) - {"draft"} for outputs in learnt[2:]] == [{"conclusion"}, {"sub_question"}, {"answer"}]
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2])
+def test_fused_hops_can_be_resumed(index: Any, hops: int) -> None:
+    world = fused(both("Who designed the Osk Tower?", "Ann Ort", UNSURE), both("When was Mira Dol born?", "1902"))
+    whole = ask(index, world, fused_hop=True)[0].trajectory
+    again, _ = resume(index, world, whole.prefix(hops), fused_hop=True)
+    assert timeless(again) == timeless(whole)
+
+
+def test_a_fused_call_works_with_dspys_own_adapter(index: Any) -> None:
+    def reply(prompt: str) -> str:
+        if "[[ ## draft ## ]]" in prompt and "[[ ## sub_question ## ]]" in prompt:
+            asked = (
+                "none"
+                if "Conclusion 1: Mira" in prompt.split("Respond with")[0].rsplit("[[ ## question", 1)[1]
+                else "Who?"
+            )
+            return f"[[ ## sub_question ## ]]\n{asked}\n\n[[ ## draft ## ]]\nMira Dol\n\n[[ ## completed ## ]]"
+        return "[[ ## answer ## ]]\n1871\n\n[[ ## completed ## ]]"
+
+    with dspy.context(lm=scripted_lm(reply), adapter=dspy.ChatAdapter()):
+        told = ActiveQA(index, fused_hop=True)(question=QUESTION).trajectory
+    assert [(hop.sub_question, hop.answer, hop.source) for hop in told.hops] == [("Who?", "Mira Dol", "memory")]
+    assert told.answer == "1871"
 
 
 # --- synchronous and asynchronous, cost -------------------------------------------------------------------------------
