@@ -114,7 +114,10 @@ def diagnose(
             f"is {lost[0]!r}); name the questions that the run was made with"
         )
     wrong = [record for record in wrong if by_id[record.id].answerable]
-    divided = any(record.trajectory is not None and record.trajectory.hops for record in run.answered)
+    # The hops of a program that never searches are samples, not sub-questions.
+    divided = any(solver.retriever is not None for solver in solvers_of(program)) and any(
+        record.trajectory is not None and record.trajectory.hops for record in run.answered
+    )
     header = DiagnosisHeader(run.header, describe_lm(dspy.settings.lm), every)
     spending = Spending(Budget(), (), errors_in_row=None)
     with appending(out, header) as (before, append):

@@ -13,6 +13,7 @@ import pytest
 from conftest import WordIndex
 from hypothesis import given
 from hypothesis import strategies as st
+from test_programs_conformance import EXPECTED, script
 
 from hopgate.core import InputError, Passage, RetrievalError, StateError
 from hopgate.evaluation.diagnose import diagnose
@@ -32,6 +33,7 @@ from hopgate.evaluation.run_schema import Failure
 from hopgate.evaluation.runner import evaluate
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import RAG, ActiveQA, Direct
+from hopgate.programs.registry import PROGRAMS, make_program
 
 TEXT = "When was the designer of the Osk Tower born?"
 STEPS = (Step("Osk Tower >> designer", "Mira Dol"), Step("When was #1 born?", "1871"))
@@ -231,6 +233,20 @@ def test_a_trial_that_fails_is_told_and_counts_for_nothing(tmp_path: Path, index
     assert record.charged == "failed" and record.trials[0].error is not None
     assert record.trials[0].error.type == "RetrievalError"
     assert "search_always" not in found.mended()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_can_be_diagnosed(tmp_path: Path, index: WordIndex, name: str) -> None:
+    question = Question("q1", TEXT, ("1999",), supporting_ids=("1", "2"), decomposition=STEPS)
+    with dspy.context(lm=scripted_lm(script())):
+        run = evaluate(make_program(name, index), [question], tmp_path / "run.jsonl")
+        found = diagnose(make_program(name, index), run, [question], looked_up(index), tmp_path / "d.jsonl", every=True)
+    (record,) = found.records
+    assert [trial.error for trial in record.trials if trial.error] == []
+    expected = EXPECTED[name]
+    tried = {trial.replaced for trial in record.trials}
+    assert ("gold_passages" in tried) == (expected.retrievals > 0)
+    assert ("gold_answers" in tried) == (expected.hops > 0 and name != "self-consistency")
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,61 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 
-from hopgate.core import InputError, StateError
+from hopgate.core import InputError, RetrievalError, StateError
 from hopgate.lms.testing import Reply, scripted_lm
-from hopgate.programs import RAG, ActiveQA, ChainOfThought, Direct, Solver
+from hopgate.programs import RAG, ActiveQA, Solver, Trajectory
+from hopgate.programs.registry import PROGRAMS, make_program
 
-QUESTION = "When was the designer of the Osk Tower born?"
 Make = Callable[..., Solver]
+QUESTION = "When was the designer of the Osk Tower born?"
+REJECTED = ("Ann Ort", "1902")
+"""Words of what the LM is not sure of, which is never part of an answer."""
 
-PROGRAMS: dict[str, Make] = {
-    "active": lambda index, **settings: ActiveQA(index, **settings),
-    "rag": lambda index, **settings: RAG(index, **settings),
-    "direct": lambda index, **settings: Direct(**settings),
-    "cot": lambda index, **settings: ChainOfThought(**settings),
+
+@dataclass(frozen=True)
+class Expected:
+    """What a program does with :func:`script`.
+
+    Attributes:
+        calls: LM calls.
+        retrievals: Searches.
+        hops: Hops of its trajectory.
+        answering: Its predictors that write an answer.
+        settings: Settings that it is made with.
+    """
+
+    calls: int
+    retrievals: int
+    hops: int
+    answering: tuple[str, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+# A new program needs a row here, and in `script` a branch for each label that it makes the LM write behind.
+EXPECTED: dict[str, Expected] = {
+    "active": Expected(8, 2, 2, ("compose",)),
+    "always": Expected(6, 2, 2, ("compose",)),
+    "never": Expected(6, 0, 2, ("compose",)),
+    "static": Expected(6, 2, 2, ("compose",)),
+    "fused": Expected(6, 2, 2, ("compose",)),
+    "escalation": Expected(10, 3, 3, ("compose", "recall", "respond")),
+    "rag": Expected(1, 1, 0, ("respond",)),
+    "ircot": Expected(3, 2, 2, ("respond",)),
+    "react": Expected(4, 2, 3, ("extract.predict",)),
+    "react-plus": Expected(7, 2, 2, ("compose",)),
+    "self-ask": Expected(6, 2, 2, ("respond",)),
+    # One passage at a time, so that the second sentence needs a search.
+    "flare": Expected(4, 2, 3, ("respond",), {"k": 1}),
+    "dr3": Expected(9, 2, 2, ("solver.compose",)),
+    "direct": Expected(1, 0, 0, ("respond",)),
+    "cot": Expected(1, 0, 0, ("respond.predict",)),
+    "self-consistency": Expected(5, 0, 5, ("respond.predict",)),
 }
-CALLS = {"active": 8, "rag": 1, "direct": 1, "cot": 1}
-RETRIEVALS = {"active": 2, "rag": 1, "direct": 0, "cot": 0}
+HOPPING = [name for name, expected in EXPECTED.items() if expected.hops]
+
+
+def test_every_program_is_expected() -> None:
+    assert set(EXPECTED) == set(PROGRAMS)
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -38,7 +78,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make(name: str) -> Make:
-    return PROGRAMS[name]
+    return lambda index, **settings: make_program(name, index, **{**EXPECTED[name].settings, **settings})
 
 
 @pytest.fixture
@@ -47,21 +87,59 @@ def program(make: Make, index: Any) -> Solver:
 
 
 def script(answer: str = "1871") -> Callable[[str], Reply]:
-    """What the LM says to any of the programs: two hops whose drafts are unsure."""
+    """What the LM says to any of the programs: two steps that it is unsure of until it has read the passages."""
+    tasks = ("Who designed the Osk Tower?", "When was Mira Dol born?")
 
     def reply(prompt: str) -> Reply:
-        label = prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")
-        if label.startswith("Reasoning:"):
+        last = prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")
+        found = re.match(r"([A-Z][A-Za-z ]*?)(?: (\d+))?:", last)
+        assert found is not None, prompt[-300:]
+        label, number = found[1], int(found[2] or 0)
+        asked = prompt[prompt.rindex("Question: ") :]
+        if label in ("Answer", "So the final answer is"):
+            # Sure only once all is known.
+            return Reply(answer, -0.1 if "Conclusion 2" in asked else -3.0)
+        if label == "Reasoning":
             return Reply(f" She was.\nAnswer: {answer}")
-        if label.startswith("Answer:"):
-            return Reply(answer)
-        if label.startswith("Task"):
-            return Reply(
-                {"Task 1:": "Who designed the Osk Tower?", "Task 2:": "When was Mira Dol born?"}.get(label, "none")
-            )
-        read = "\nFound:" in prompt.rsplit("Task", 1)[1]
-        conclusions = {"Conclusion 1:": ("Ann Ort", "Mira Dol"), "Conclusion 2:": ("1902", answer)}
-        return Reply(conclusions[label][read], -0.1 if read else -3.0)
+        if label == "Plan":
+            return Reply(f"{tasks[0]} | When was #1 born?")
+        if label == "Task":
+            return task(prompt, number)
+        if label == "Conclusion":
+            return conclude(number, "\nFound:" in asked.rsplit("\nTask", 1)[-1])
+        if label == "Thought":
+            return thought(prompt, asked, number)
+        if label == "Are follow up questions needed here":
+            done = asked.count("Intermediate answer:")
+            return Reply("No." if done == len(tasks) else f"Yes. Follow up: {tasks[done]}")
+        if label == "Intermediate answer":
+            return conclude(asked.count("Follow up:"), "\nFound:" in asked.rsplit("Follow up:", 1)[-1])
+        return Reply({"Kinds": "a year", "Fits": "yes"}[label])
+
+    def task(prompt: str, number: int) -> Reply:
+        if number > len(tasks):
+            return Reply("none")
+        asked = tasks[number - 1]
+        if "\nAction 1:" in prompt:  # in the worked examples
+            return Reply(f"{asked}\nAction {number}: {asked}")
+        # The second line is the draft of a fused hop; other programs read the first line only.
+        return Reply(f"{asked}\nConclusion {number}: {REJECTED[number - 1]}", -3.0)
+
+    def conclude(number: int, read: bool) -> Reply:
+        if not read:
+            return Reply(REJECTED[number - 1], -3.0)
+        return Reply(("Mira Dol", answer)[number - 1])
+
+    def thought(prompt: str, asked: str, number: int) -> Reply:
+        if "Tool Name" in prompt:
+            if number > len(tasks):
+                return Reply(f"It is {answer}.\nTool Name {number}: finish\nTool Args {number}: {{}}")
+            arguments = json.dumps({"query": tasks[number - 1]})
+            return Reply(f"I need that.\nTool Name {number}: search\nTool Args {number}: {arguments}")
+        known = ("designed by Mira Dol", "was born in 1871")[number - 1] in asked
+        if number == 1:
+            return Reply("Mira Dol designed it.") if known else Reply("It was designed by Ann Ort.", -3.0)
+        return Reply(f"So the answer is: {answer}.") if known else Reply("Mira Dol was born in 1902.", -3.0)
 
     return reply
 
@@ -94,12 +172,14 @@ def test_it_returns_answer_trajectory_and_cost(program: Solver, name: str) -> No
     assert result.trajectory.question == QUESTION
     assert result.trajectory.answer == "1871"
     assert result.trajectory.stop_reason == "finished"
+    assert len(result.trajectory.hops) == EXPECTED[name].hops
     assert result.cost == result.trajectory.cost
-    assert result.cost.lm_calls == CALLS[name]
-    assert result.cost.retrievals == RETRIEVALS[name]
+    assert result.cost.lm_calls == EXPECTED[name].calls
+    assert result.cost.retrievals == EXPECTED[name].retrievals
     assert result.cost.prompt_tokens > 0
     assert result.cost.billed_tokens == result.cost.prompt_tokens + result.cost.completion_tokens
-    json.dumps(result.trajectory.to_dict(), allow_nan=False)
+    text = json.dumps(result.trajectory.to_dict(), allow_nan=False)
+    assert Trajectory.from_dict(json.loads(text)) == result.trajectory
 
 
 def test_acall_gives_the_same(program: Solver) -> None:
@@ -126,7 +206,7 @@ def test_an_lm_that_says_nothing_is_no_crash(make: Make, name: str, index: Any, 
     result = run(make(index), scripted_lm(lambda prompt: empty))
     assert result.answer == ""
     assert result.cost.lm_calls > 0
-    assert result.trajectory.stop_reason == ("empty" if name != "active" else result.trajectory.stop_reason)
+    assert name in HOPPING or result.trajectory.stop_reason == "empty"
 
 
 def test_a_finished_trajectory_is_returned_as_it_is(program: Solver) -> None:
@@ -141,6 +221,91 @@ def test_a_finished_trajectory_is_returned_as_it_is(program: Solver) -> None:
 def test_an_lm_that_fails_is_not_an_empty_answer(program: Solver) -> None:
     with pytest.raises(dspy.LMError):
         run(program, scripted_lm([]))
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------
+
+
+def path_of(trajectory: Trajectory) -> Any:
+    """A trajectory without what was spent."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: strip(item) for key, item in value.items() if key not in ("cost", "other_cost")}
+        return [strip(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return strip(trajectory.to_dict())
+
+
+@pytest.mark.parametrize("name", HOPPING)
+def test_resuming_from_any_prefix_gives_the_rest(program: Solver, name: str) -> None:
+    whole, lm = run(program), scripted_lm(script())
+    for hops in range(EXPECTED[name].hops + 1):
+        record = json.loads(json.dumps(whole.trajectory.prefix(hops).to_dict()))
+        lm = scripted_lm(script())
+        with dspy.context(lm=lm):
+            rest = program(question=QUESTION, trajectory=Trajectory.from_dict(record))
+        assert path_of(rest.trajectory) == path_of(whole.trajectory), hops
+        assert len(lm.engine.prompts) <= whole.cost.lm_calls
+    assert len(lm.engine.prompts) < whole.cost.lm_calls  # all hops were there
+
+
+@pytest.mark.parametrize("name", HOPPING)
+def test_with_all_hops_there_only_the_answer_is_made(program: Solver, name: str) -> None:
+    whole = run(program).trajectory
+    asked = replace(whole, answer=None, answer_confidence=None, passages=())
+    lm = scripted_lm(script())
+    with dspy.context(lm=lm):
+        again = program(question=QUESTION, trajectory=asked)
+    assert again.answer == "1871"
+    assert again.trajectory.hops == whole.hops
+    judging = sum("Kinds:" in prompt for prompt in lm.engine.prompts)
+    assert len(lm.engine.prompts) - judging <= 1
+
+
+def test_whatever_fails_carries_the_trajectory_so_far(make: Make, name: str, index: Any) -> None:
+    whole = run(make(index))
+    for broken in range(EXPECTED[name].calls):
+        left = iter(range(broken))
+
+        def failing(prompt: str, left: Any = left) -> Reply:
+            if next(left, None) is None:
+                raise RuntimeError("the line is cut")
+            return script()(prompt)
+
+        try:
+            survived = run(make(index), scripted_lm(failing))
+        except dspy.LMError as error:
+            reached = error.trajectory  # type: ignore[attr-defined]
+        else:
+            # What cannot be judged is still an answer.
+            assert name == "dr3" and survived.answer == "1871" and survived.verdict == "undecided"
+            continue
+        assert isinstance(reached, Trajectory) and reached.question == QUESTION
+        with dspy.context(lm=scripted_lm(script())):
+            rest = make(index)(question=QUESTION, trajectory=reached)
+        assert path_of(rest.trajectory) == path_of(whole.trajectory), broken
+
+
+@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if expected.retrievals])
+def test_a_retriever_that_fails_is_told_and_carries_the_trajectory(make: Make, name: str) -> None:
+    class Broken:
+        def search(self, query: str, k: int) -> list[Any]:
+            raise OSError("the disk is gone")
+
+    with pytest.raises(RetrievalError, match="the disk is gone") as caught:
+        run(make(Broken()))
+    assert caught.value.trajectory.question == QUESTION  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if expected.retrievals])
+def test_a_retriever_that_finds_nothing_is_no_crash(make: Make, name: str) -> None:
+    class Nothing:
+        def search(self, query: str, k: int) -> list[Any]:
+            return []
+
+    with dspy.context(lm=scripted_lm(lambda prompt: Reply("unknown", -3.0))):
+        assert isinstance(make(Nothing())(question=QUESTION).answer, str)
 
 
 # --- copies, state ----------------------------------------------------------------------------------------------------
@@ -188,8 +353,7 @@ def test_state_survives_json_and_a_fresh_instance(make: Make, program: Solver, i
         assert fresh.tau == -0.7
     lm = scripted_lm(script())
     assert timeless(run(fresh, lm)) == timeless(run(program))
-    assert "XYZZY" in lm.engine.prompts[-1]
-    assert "PLUGH" in lm.engine.prompts[-1]
+    assert any("XYZZY" in prompt and "PLUGH" in prompt for prompt in lm.engine.prompts)
 
 
 def test_a_saved_file_holds_no_path_and_no_key(
@@ -243,12 +407,12 @@ def test_settings_out_of_range_name_the_setting(program: Solver, settings: dict[
     assert program.settings.values == before
 
 
-@pytest.mark.parametrize("made", ["active", "rag"])
-def test_settings_of_the_constructor(made: str, index: Any) -> None:
-    assert PROGRAMS[made](index, k=2).settings.values.k == 2
+@pytest.mark.parametrize("made", [ActiveQA, RAG])
+def test_settings_of_the_constructor(made: Make, index: Any) -> None:
+    assert made(index, k=2).settings.values.k == 2
     for wrong in ({"k": 0}, {"unknown": 1}):
         with pytest.raises(InputError):
-            PROGRAMS[made](index, **wrong)
+            made(index, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -292,16 +456,9 @@ def test_nested_inside_a_module(make: Make, index: Any, tmp_path: Path) -> None:
     assert fresh.qa.settings.values.k == 2
 
 
-def test_named_predictors(program: Solver, name: str) -> None:
-    expected = {
-        "active": ["next_sub_question", "plan", "draft", "read", "compose"],
-        "rag": ["respond"],
-        "direct": ["respond"],
-        "cot": ["respond.predict"],
-    }
-    assert [found for found, _ in program.named_predictors()] == expected[name]
-    answering = [found for found, p in program.named_predictors() if "answer" in p.signature.output_fields]
-    assert answering == expected[name][-1:]
+def test_predictors_that_answer(program: Solver, name: str) -> None:
+    named = program.named_predictors()
+    assert tuple(found for found, p in named if "answer" in p.signature.output_fields) == EXPECTED[name].answering
 
 
 def test_step_signatures_differ_pairwise(program: Solver) -> None:
@@ -354,13 +511,13 @@ def test_callbacks_see_the_program_and_its_steps(program: Solver, name: str) -> 
     assert watch.ended[-1][0] is program
     assert watch.ended[-1][1].answer == result.answer
     predictors = [instance for instance in watch.started.values() if type(instance) is dspy.Predict]
-    assert len(predictors) == CALLS[name]
+    assert len(predictors) == EXPECTED[name].calls
     assert len(watch.ended) == len(watch.started)
 
 
 def test_the_history_of_the_program_has_its_calls(program: Solver, name: str) -> None:
     run(program)
-    assert len(program.history) == CALLS[name]
+    assert len(program.history) == EXPECTED[name].calls
 
 
 def test_the_cost_needs_no_history(program: Solver) -> None:
@@ -382,11 +539,11 @@ def test_a_warm_cache_does_not_change_the_result(program: Solver, name: str, own
     cold = run(program, lm)
     sent = len(lm.engine.prompts)
     warm = run(program, lm)
-    assert len(lm.engine.prompts) == sent == CALLS[name]
+    assert len(lm.engine.prompts) == sent == EXPECTED[name].calls
     assert warm.answer == cold.answer
     moving = {"cached_calls": None, "billed_tokens": None, "seconds": None}
     assert {**asdict(warm.cost), **moving} == {**asdict(cold.cost), **moving}
-    assert (cold.cost.cached_calls, warm.cost.cached_calls) == (0, CALLS[name])
+    assert (cold.cost.cached_calls, warm.cost.cached_calls) == (0, EXPECTED[name].calls)
     assert warm.cost.billed_tokens == 0
     assert cold.cost.billed_tokens == cold.cost.prompt_tokens + cold.cost.completion_tokens
 
@@ -436,7 +593,30 @@ def test_bootstrapping_yields_demos_and_keeps_the_settings(program: Solver, inde
     assert "logprobs" not in saved(student, tmp_path / "program.json").read_text()
 
 
-def test_bootstrapping_learns_from_accepted_steps_only(index: Any) -> None:
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "never"])  # that one accepts all drafts
+def test_bootstrapping_learns_from_accepted_steps_only(program: Solver) -> None:
+    student = compiled(program)
+    demos = [json.dumps(demo.toDict()) for predictor in student.predictors() for demo in predictor.demos]
+    assert demos
+    assert not [demo for demo in demos if any(text in demo for text in REJECTED)]
+
+
+def test_an_answer_that_was_corrected_is_no_demo(index: Any) -> None:
+    def corrected(prompt: str) -> Reply:
+        last, asked = prompt.rsplit("\n", 1)[-1], prompt[prompt.rindex("Question: ") :]
+        if last.endswith("Fits:"):
+            return Reply("no" if "Answer: Varn" in asked else "yes")
+        return script("1871" if "Hint:" in asked else "Varn")(prompt)
+
+    program = make_program("dr3", index)
+    optimizer = dspy.BootstrapFewShot(metric=lambda example, prediction, trace=None: True, max_labeled_demos=0)
+    with dspy.context(lm=scripted_lm(corrected)):
+        student = optimizer.compile(program, trainset=trainset())
+    (demo,) = student.solver.compose.demos
+    assert demo["answer"] == "1871"
+
+
+def test_each_step_that_counts_becomes_a_demo(index: Any) -> None:
     student = compiled(ActiveQA(index))
     assert student.draft.demos == []  # both drafts were rejected
     assert student.plan.demos == []
@@ -455,7 +635,7 @@ def test_a_compiled_program_shows_its_demos_and_can_be_loaded(
     other = "When was the builder of the Osk Tower born?"
     assert timeless(run(student, first, other)) == timeless(run(fresh, second, other))
     assert first.engine.prompts == second.engine.prompts
-    assert QUESTION in first.engine.prompts[-1]
+    assert any(QUESTION in prompt for prompt in first.engine.prompts)
 
 
 def test_labelled_demos_go_to_the_last_step_only(program: Solver) -> None:
@@ -463,7 +643,7 @@ def test_labelled_demos_go_to_the_last_step_only(program: Solver) -> None:
     lm = scripted_lm(script())
     other = "When was the builder of the Osk Tower born?"
     run(student, lm, other)
-    assert QUESTION in lm.engine.prompts[-1]
+    assert any(QUESTION in prompt for prompt in lm.engine.prompts)
     assert not any("None" in prompt for prompt in lm.engine.prompts)
 
 
