@@ -211,15 +211,15 @@ class Correction:
         return False
 
     def _redecompose(self) -> _Ends:
-        attempt, original = Attempt("redecompose"), self.original
+        original = self.original
+        plan = original.plan or tuple(hop.sub_question for hop in original.tasks) or (original.question,)
+        # The whole question's own hop, which some solvers begin with, is no part of a plan.
+        whole = len(original.hops) - len(original.tasks)
+        attempt = Attempt("redecompose", resumed=whole)
         if self._used_up(attempt):
             return True
-        plan = original.plan or tuple(hop.sub_question for hop in original.tasks) or (original.question,)
-        return (
-            yield from self._attempt(
-                attempt, Trajectory(original.question, failed_plans=(*original.failed_plans, plan))
-            )
-        )
+        start = replace(original.prefix(whole), plan=None, failed_plans=(*original.failed_plans, plan))
+        return (yield from self._attempt(attempt, start))
 
     # --- one attempt --------------------------------------------------------------------------------------------------
 

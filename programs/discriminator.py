@@ -3,6 +3,13 @@
 It first names the kinds of answer that the question admits, then judges (Gao et al. 2024, Dr3, section 3.1). A small
 LM's spoken verdict is poor, and the margin between the log-probabilities of its two verdicts is much better, so the
 margin decides where the backend gives it; the threshold on it is a setting.
+
+::
+
+    yes or no, one of the options? ─ no ─► name_kinds ─► judge ─► margin ─► on-topic, undecided, off-topic
+                │ yes
+                ▼
+             on-topic
 """
 
 from __future__ import annotations

@@ -9,6 +9,17 @@ each attempt judged anew (Gao et al. 2024, Dr3, section 3.3):
 - Re-Decompose begins anew and is told which plan failed.
 
 Every attempt starts from the original trajectory, so no prompt grows from one attempt into the next.
+
+::
+
+    solver ─► discriminator ─ on-topic ─► answer
+                 │ off-topic
+                 ├─► Re-Compose:    hint, compose ───────────────────────► discriminator
+                 ├─► Re-Solve:      [search], lower ranks, read, go on ──► discriminator    (hop by hop, page by page)
+                 └─► Re-Decompose:  other plan, solver ──────────────────► discriminator
+                 │ none passes
+                 ▼
+               the best answer so far
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from ..lms.confidence import AnswerConfidence
 from ..signatures import AnswerDirectly, AnswerFromPassages
 from .active import ActiveQA, checked
 from .baselines import answer_demos
-from .decomposers import Decomposer
+from .decomposers import Decomposer, tried
 from .gates import ConstantGate, Draft, Gate, RandomGate, ThresholdGate, keeps_final
 from .requests import Ask, Find, Found, Reached, Steps, Told
 from .settings import EscalationSettings
@@ -185,6 +185,8 @@ class Escalation(ActiveQA):
         kept = keeps_final(gate, Draft(trajectory, trajectory.question, text, confidence, step))
         # What never goes on keeps even an empty answer.
         kept = kept or (isinstance(gate, ConstantGate) and not gate.search)
+        # A plan that was the question itself has failed, so another is wanted.
+        kept = kept and not tried(trajectory.question, trajectory)
         return trajectory.with_decision(Decision(step, 0, text, confidence, kept)), kept
 
 

@@ -2,6 +2,14 @@
 
 It is the solver that Dr3 corrects (Gao et al. 2024, section 3.2): ReAct (Yao et al. 2023) with an initial
 decomposition, a search in every hop, a conclusion after every observation, and a last step that composes the answer.
+
+::
+
+    plan ─► next_task (task and action) ─► search ─► read (conclusion) ─┐
+                ▲          │ none                                       │
+                │          ▼                                            │
+                │       compose ─► answer                               │
+                └───────────────────────────────────────────────────────┘
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from hopgate.programs import (
     Cost,
     Discriminator,
     Dr3,
+    Escalation,
     Hop,
     ProgramSettings,
     ReActPlus,
@@ -111,9 +112,12 @@ def reading(name: str) -> Says:
     return says
 
 
-def other_plan(label: str, text: str) -> str:
-    """The other plan gives the year."""
-    return "1871" if label == "Answer:" and "Who drew it?" in text else ""
+def says_if(part: str) -> Says:
+    """The final answer is the year if its prompt holds the text."""
+    return lambda label, text: "1871" if label == "Answer:" and part in text else ""
+
+
+other_plan = says_if("Who drew it?")
 
 
 def dr3(
@@ -509,6 +513,29 @@ def test_it_corrects_active_qa() -> None:
     assert calls(lm, index) == (result.cost.lm_calls, result.cost.retrievals)
     result, _, _ = dr3(other_plan, solver=ActiveQA, resolve_depth=2)
     assert [hop.sub_question for hop in result.trajectory.hops][-1] == "When did he live?"
+
+
+@pytest.mark.parametrize(
+    ("sure", "answered", "plan"),
+    # A sure answer to the whole question was the failed plan itself; else it was the sub-questions.
+    [(-0.001, says_if("Who designed"), PLAN), (-3.0, other_plan, ("Who drew it?", "When did he live?"))],
+    ids=["sure", "unsure"],
+)
+def test_it_corrects_escalation(sure: float, answered: Says, plan: tuple[str, ...]) -> None:
+    def says(prompt: str) -> Reply:
+        text = prompt.split("\nassistant: ")[-1]
+        if "Task" not in text and text.endswith("Answer:"):  # the whole question, from memory or its passages
+            return Reply("Paris", sure)
+        if text.rsplit("\n", 1)[-1].startswith("Conclusion") and "Found" not in text.rsplit("Task", 1)[1]:
+            return Reply("a draft", -3.0)
+        return Reply(script(answered)(prompt))
+
+    index, lm = Ranking(), scripted_lm(says)
+    with dspy.context(lm=lm):
+        result = Dr3(Escalation(index, k=1), Judge(**{"1871": 0.9}), resolve_depth=2)(question=QUESTION)
+    assert (result.answer, stages(result)[-1]) == ("1871", ("redecompose", None, None))
+    assert [hop.sub_question for hop in result.trajectory.hops] == [QUESTION, *plan]
+    assert calls(lm, index) == (result.cost.lm_calls, result.cost.retrievals)
 
 
 class Recorder(Solver):
