@@ -22,6 +22,7 @@ from dateutil.relativedelta import relativedelta
 from simpleeval import InvalidExpression, SimpleEval
 
 from ..core import InputError
+from ..core.question_kinds import plainly_fits, question_kind
 from .requests import Ask, Told
 from .solver import accept
 from .trajectory import Hop, Trajectory
@@ -171,6 +172,9 @@ def calculate(expression: str, known: str | None = None) -> str:
         >>> calculate('years("4 May 1868", "3 May 1940")'), calculate("1911 < 1974"), calculate("7 / 2")
         ('71', 'yes', '3.5')
     """
+    for number in _NUMBER.findall(known or ""):
+        # As it is written in passages; elsewhere a comma stands between two numbers.
+        expression = expression.replace(number, number.replace(",", ""))
     if len(expression) > MAX_CHARACTERS:
         raise CalculationError(f"the expression has {len(expression)} characters; at most {MAX_CHARACTERS} are read")
     if known is not None and (unknown := _numbers(expression, digits=3) - _numbers(known) - _UNITS):
@@ -179,6 +183,8 @@ def calculate(expression: str, known: str | None = None) -> str:
         raise CalculationError("a date that is not in quotation marks would be a subtraction")
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
+        if isinstance(tree, ast.Constant):
+            raise CalculationError(f"{expression[:80]!r} calculates nothing")
         return _said(_evaluator().eval(expression, previously_parsed=tree))
     except CalculationError:
         raise
@@ -218,14 +224,26 @@ def calculated(
     told = yield Ask("express", "expression", inputs, demos, tentative=True)
     hop = replace(hop, cost=hop.cost + told.cost)
     text = (told.text or "").strip().strip("`").strip()
-    if not text or text.casefold().rstrip(".") == NO_MORE:
+    if not text or text.casefold().strip(".\"'") == NO_MORE:
         return hop, False
     try:
         answer = calculate(text, known=shown)
+        if not _fits(hop.sub_question, answer):
+            raise CalculationError(f"{answer[:40]!r} is not what the sub-question asks for")
     except CalculationError as error:
         return replace(hop, note=f"calculator: {error}"), False
     accept(told)
     return replace(hop, source="calculator", query=text, answer=answer), True
+
+
+def _fits(sub_question: str, answer: str) -> bool:
+    """Whether a value is of the kind that a sub-question asks for, as far as its form tells."""
+    kind, numeric = question_kind(sub_question), answer.removeprefix("-")[:1].isdecimal()
+    if kind in ("choice", "yes_no"):
+        return plainly_fits(sub_question, answer)
+    if answer in ("yes", "no"):
+        return kind is None
+    return numeric is (kind == "number") if kind in ("number", "thing") else True
 
 
 def _evaluator() -> SimpleEval:

@@ -92,6 +92,12 @@ CALCULATIONS: tuple[dict[str, Any], ...] = (
         ("When was Paul Emery born?", "1938"),
     ),
     _calculation(
+        "Which was built first, the Halden Lighthouse or the Torvik Mill?",
+        '"the Halden Lighthouse" if date("1911") < date("1898") else "the Torvik Mill"',
+        ("In which year was the Halden Lighthouse built?", "1911"),
+        ("In which year was the Torvik Mill built?", "1898"),
+    ),
+    _calculation(
         "What is the total number of towers in Torvik and Halden?",
         "12 + 31",
         ("How many towers are in Torvik?", "12"),

@@ -57,10 +57,12 @@ def test_values(expression: str, value: str) -> None:
     "expression",
     [
         "", "none", "Mira Dol", "1911 -", "1; 2", "x = 1", "lambda: 1", "[1, 2]", "{1: 2}", "[n for n in (1, 2)]",
-        "__import__('os')", "().__class__", "'a'.upper()", "f'{1}'", "'abc'[0]", "open('x')", "eval('1')", "date.text",
+        "__import__('os')",
+        "().__class__", "'a'.upper()", "f'{1}'", "'abc'[0]", "open('x')", "eval('1')", "date.text",
         "max", "True.real", "1 if", "9 ** 9 ** 9", "2 ** 65", "(10 ** 14) ** 60", "1e308 * 10", "1 / 0",
         "2 ** 0.5 ** -99",
-        "'a' * 1000000", "'a' + 'b'", "'a' - 1", "1 << 9", "7 ~ 2", "max()", "max(1)", "min('a', 1)", "''", "' '",
+        "'a' * 1000000", "'a' + 'b'", "'a' - 1", "1 << 9", "7 ~ 2", "max()", "max(1)", "min('a', 1)", "''",
+        "' '", "'Mira Dol'", "7",
         'date("Oslo")', 'date("May")', 'date("")', "date(12)", 'date("4 May")', 'date("1868") + 1',
         'days("1868", "1940")', 'years("Oslo", "1940")', 'earlier("May 1868", "1868")', "earlier()",
         'date("1868") < date("4 May 1868")', 'date("1868") < 5', "1868-10-12", "1868-05-04", "(" * 150 + ")" * 20,
@@ -111,6 +113,8 @@ def test_a_day_later_is_a_day(one: date) -> None:
         ("1911 - 1902", "built in 1911 by one born 1871", False),
         ('years("4 May 1868", "1911")', "1911, 4 May 1868", True),
         ("3000 + 12", "3,000 people", True),
+        ("12,400 - 9,800", "12,400 people and 9,800 people", True),
+        ("max(12, 400)", "12 or 400 people", True),
         ("12 * 31 / 100 + 365", "nothing", True),
         ("3000", "13,000 and 30001", False),
     ],
@@ -201,7 +205,8 @@ def test_a_hop_may_be_calculated(index: Any) -> None:
 @pytest.mark.parametrize(
     ("expression", "note"),
     [
-        ("none", None), ("None.", None), ("", None), (" ", None), ("1911 - 1902", "known"), ("1911 -", "calculated"),
+        ("none", None), ("None.", None), ('"none"', None),
+        ("", None), (" ", None), ("1911 - 1902", "known"), ("1911 -", "calculated"),
         ("1911 / 0", "calculated"), ("the tower", "calculated"),
     ],
 )  # fmt: skip
@@ -211,6 +216,39 @@ def test_what_fails_falls_through_to_the_other_sources(index: Any, expression: s
     assert last.note is None if note is None else last.note and note in last.note and "calculator" in last.note
     kept = run(index, scripted_lm(script(expression, draft=Reply("40", -0.01)))).hops[-1]
     assert (kept.source, kept.answer) == ("memory", "40")
+
+
+CHOICE = "Of 1911 and 1871, which is older, the Mill or the Tower?"
+
+
+@pytest.mark.parametrize(
+    ("task", "expression", "answer"),
+    [
+        ("How many years are between 1911 and 1871 in total?", "1911 - 1871", "40"),
+        ("How many years are between 1911 and 1871 in total?", '"A" if 1911 < 1871 else "B"', None),
+        ("How many more years is 1911 than 1871?", "1911 > 1871", None),
+        ("Was 1911 before 1871?", "1911 < 1871", "no"),
+        ("Was 1911 before 1871?", "1911 - 1871", None),
+        (CHOICE, '"the Mill" if 1911 < 1871 else "the Tower"', "the Tower"),
+        (CHOICE, "1911 + 1871", None),
+        (CHOICE, '"the Bridge" if 1911 > 1871 else "the Tower"', None),
+        ("Who was older in 1911, the son of 1871?", "1911 - 1871", None),
+        ("Who was older in 1911, the son of 1871?", '"Ann" if 1911 > 1871 else "Mira"', "Ann"),
+        ("In which year before 1911 and 1871 was that?", "1911 - 100", "1811"),
+        ("The older one by 1911 or 1871?", "1911 > 1871", "yes"),
+    ],
+)
+def test_a_value_of_another_kind_than_asked_for_is_refused(
+    index: Any, task: str, expression: str, answer: str | None
+) -> None:
+    def reply(prompt: str) -> Reply | str:
+        label = prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")
+        said = {"Task 1:": task, "Task 2:": "none", "Calculation:": expression, "Answer:": "x"}
+        return said.get(label, "something else")
+
+    (hop,) = run(index, scripted_lm(reply), gate="always").hops
+    assert (hop.source, hop.answer) == (("search", "something else") if answer is None else ("calculator", answer))
+    assert hop.note is None if answer else hop.note and "asks for" in hop.note
 
 
 def test_what_fails_is_noted_beside_a_missing_draft(index: Any) -> None:
