@@ -165,9 +165,9 @@ class Correction:
         hops, other_cost = best.trajectory.hops, best.trajectory.other_cost
         others = [self._overhead, *(attempt.cost for attempt in self._attempts[1:] if attempt is not best)]
         if best is not self._first:
-            # Its first hops are the original's, which paid for them.
+            # Its first hops are the original's, which paid for them but for what was done about them since.
             paid = zip(hops, original.hops[: best.resumed], strict=False)
-            hops = (*(replace(hop, cost=old.cost) for hop, old in paid), *hops[best.resumed :])
+            hops = (*(replace(hop, cost=old.cost + hop.cost) for hop, old in paid), *hops[best.resumed :])
             others += [original.other_cost, *(hop.cost for hop in original.hops[best.resumed :])]
         records = tuple(attempt.record(kept=attempt is best) for attempt in self._attempts)
         revisions = (*best.trajectory.revisions, *records)
