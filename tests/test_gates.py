@@ -16,7 +16,7 @@ from hopgate.core import InputError, StateError
 from hopgate.evaluation import exact_match
 from hopgate.lms.confidence import AnswerConfidence
 from hopgate.lms.testing import Reply, scripted_lm
-from hopgate.programs import ActiveQA, Draft, Gate, OracleGate, RandomGate, Step, ThresholdGate, Trajectory
+from hopgate.programs import ActiveQA, Draft, Escalation, Gate, OracleGate, RandomGate, Step, ThresholdGate, Trajectory
 
 QUESTION = "When was the designer of the Osk Tower born?"
 
@@ -129,9 +129,10 @@ class Mine(dspy.Module):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_program_with_an_oracle_cannot_be_saved(index: Any, tmp_path: Path, nested: bool) -> None:
-    program: dspy.Module = ActiveQA(index, gate=OracleGate(exact_match, {QUESTION: ["1871"]}))
-    program = Mine(program) if nested else program
+@pytest.mark.parametrize("step", ["hop", "grounded"])
+def test_a_program_with_an_oracle_cannot_be_saved(index: Any, tmp_path: Path, nested: bool, step: Step) -> None:
+    solver = Escalation(index, gates={step: OracleGate(exact_match, {QUESTION: ["1871"]})})
+    program = Mine(solver) if nested else solver
     with pytest.raises(StateError, match="oracle"):
         program.save(tmp_path / "program.json")
     assert not (tmp_path / "program.json").exists()
