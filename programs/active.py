@@ -102,13 +102,13 @@ class ActiveQA(Solver):
             return trajectory
         settings: ActiveSettings = self.settings.values
         hopper = Hopper(settings, self._gate("hop"), self._demos)
-        checked: Told | None = None
+        last_check: Told | None = None
         if trajectory.open is not None:
             trajectory = yield from hopper.read(trajectory, trajectory.open)
             yield Reached(trajectory)
         while trajectory.stop_reason is None:
             if settings.check_each_hop and trajectory.tasks:
-                trajectory, checked = yield from self._check(trajectory, settings)
+                trajectory, last_check = yield from self._check(trajectory, settings)
                 if trajectory.answer is not None:
                     return trajectory
             if len(trajectory.tasks) >= settings.max_hops:
@@ -124,7 +124,7 @@ class ActiveQA(Solver):
                     hop = Hop(asked.sub_question, cost=asked.cost)
                     trajectory = yield from hopper.take(trajectory, hop, asked.drafted)
                 yield Reached(trajectory)
-        return (yield from self._finish(trajectory, settings, checked))
+        return (yield from self._finish(trajectory, settings, last_check))
 
     def _gate(self, step: Step) -> Gate:
         """What decides at a step."""
@@ -170,13 +170,13 @@ class ActiveQA(Solver):
         changes: dict[str, Any] = {"answer": made.text, "answer_confidence": confidence, "stop_reason": "confident"}
         return replace(trajectory, passages=passages, **changes), told
 
-    def _finish(self, trajectory: Trajectory, settings: ActiveSettings, checked: Told | None) -> Steps:
+    def _finish(self, trajectory: Trajectory, settings: ActiveSettings, last_check: Told | None) -> Steps:
         """Compose the answer, unless that was done after the last hop."""
         passages = self._shown(trajectory, settings)
         made = trajectory.decision("final", len(trajectory.hops) - 1) if settings.check_each_hop else None
         if made is not None and made.text and made.text not in trajectory.rejected:
-            if checked is not None:
-                accept(checked)
+            if last_check is not None:
+                accept(last_check)
             return replace(trajectory, passages=passages, answer=made.text, answer_confidence=made.confidence)
         told: Told = yield self._composing(trajectory, settings, confidence=settings.abstain)
         fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")

@@ -126,7 +126,7 @@ class Escalation(ActiveQA):
         if given is None and hop.query is None:
             searched: Found = yield Find(trajectory.question, settings.k)
             cost = hop.cost + searched.cost
-            hop = replace(hop, query=trajectory.question, passages=searched.passages, answer="", cost=cost)
+            hop = replace(hop, query=trajectory.question, passages=searched.passages, cost=cost)
         if to_read and gate.needs_draft:
             # Standard RAG's own call, so that a cache answers it for both.
             shown = [shorten(passage.long_text, settings.passage_words) for passage in hop.passages]
@@ -155,16 +155,16 @@ class Escalation(ActiveQA):
             hop = Hop(trajectory.question, told.text, told.confidence, told.note, whole=True, cost=told.cost)
             trajectory = _with(trajectory, hop)
             yield Reached(trajectory)
-        (hop,) = trajectory.hops
+        hop = trajectory.hops[0]
         if hop.draft is None:
             return trajectory
         trajectory, kept = self._decided(trajectory, "memory", gate, hop.draft, hop.confidence)
+        if hop.query is None:
+            trajectory = _with(trajectory, replace(hop, answer=hop.draft if kept else ""))
         if not kept:
             return trajectory
         if told is not None:
             accept(told)
-        if hop.query is None:
-            trajectory = _with(trajectory, replace(hop, answer=hop.draft))
         return replace(trajectory, answer=hop.draft, answer_confidence=hop.confidence, stop_reason="confident")
 
     def _asking(

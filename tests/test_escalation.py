@@ -478,6 +478,8 @@ def test_a_decision_is_taken_anew_on_what_was_recorded(index: Any) -> None:
     memory, _ = run(index, World(**SURE_MEMORY))
     told, lm = run(index, World(**SURE_READING), memory.prefix(1), tau_memory=0.0)
     assert (steps(lm), told.answer, told.hops[0].source) == (["grounded"], "1871", "search")
+    told, _ = run(index, World(), memory.prefix(1), tau_memory=0.0, grounded=False)
+    assert (told.hops[0].answer, len(told.tasks)) == ("", 2)
     unsure, _ = run(index, World(), tau_memory=0.0)
     told, lm = run(index, World(), unsure.prefix(1), tau_memory=-9.0)
     assert (lm.engine.prompts, told.answer) == ([], "1902")
