@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from .ablate import ablate
 from .ask import ask
 from .compare import compare
 from .diagnose import diagnose
@@ -32,5 +33,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for _command in (ask, compare, diagnose, evaluate, index, lm, report, score):
+for _command in (ablate, ask, compare, diagnose, evaluate, index, lm, report, score):
     main.add_command(_command)
