@@ -26,7 +26,7 @@ class ChainSettings(ExampleSettings):
     """Settings of programs that reason sentence by sentence.
 
     Attributes:
-        max_hops: Limit on sentences; 8 is that of IRCoT (Trivedi et al. 2023, section 4.4).
+        max_hops: Limit on sentences; 8 is that of IRCoT (Trivedi et al. 2023, section 3).
         context_words: Words of passages that a trajectory may hold before no further sentence follows.
     """
 

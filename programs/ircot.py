@@ -11,9 +11,9 @@ question, all passages so far and the sentences so far, of which only the first 
 with that sentence and adds what it finds. It ends when a sentence states the answer, or at a limit. A separate reader
 then answers from all passages (section 3.2).
 
-What the paper leaves to the reader of this module: passages are shown in the order in which they were found and each
-once; the limit on paragraphs (15) is a budget of words, as in the other programs; a sentence that repeats an earlier
-one ends the reasoning, since it would search for the same again.
+Other than in the paper, passages are shown in the order in which they were found, not shuffled; the limit on
+paragraphs (15 there) is a budget of words, as in the other programs; and a sentence that repeats an earlier one ends
+the reasoning, since it would search for the same again.
 """
 
 from __future__ import annotations

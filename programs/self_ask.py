@@ -9,7 +9,7 @@
 
 The lines are the paper's (section 3): ``Are follow up questions needed here: Yes. Follow up: ...``, ``Intermediate
 answer: ...``, ``So the final answer is: ...``. The first of them is written for each follow up question, not only for
-the first, so that one line says whether there is a further one. With a search engine (section 3.3) the paper takes the
+the first, so that one line says whether there is a further one. With a search engine (figure 3) the paper takes the
 engine's answer for the intermediate answer; a retriever gives passages, from which the LM reads it. As in the paper,
 only the intermediate answers stay in the prompt.
 """
