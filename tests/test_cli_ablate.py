@@ -79,8 +79,8 @@ def test_all_runs_and_the_table(ablate: Callable[..., Result], tmp_path: Path, l
     def searches(name: str) -> list[int]:
         return [record.cost.retrievals for record in runs[name].records]
 
-    # Both drafts are unsure, so the random gate always searches; the oracle keeps the first draft of the first question,
-    # which the steps say is right.
+    # Both drafts are unsure, so the random gate always searches; the oracle keeps the first draft of the first
+    # question, which the steps say is right.
     assert runs["random"].header.program.settings["search_rate"] == 1.0
     assert searches("never") == [0, 0] and searches("always") == searches("active") == searches("random") == [2, 2]
     assert searches("oracle") == [1, 2] and searches("rag") == [1, 1]
