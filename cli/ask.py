@@ -38,7 +38,7 @@ def _tau(context: click.Context, parameter: click.Parameter, value: float | None
 @click.option("--tau", type=float, callback=_tau, help="Search where a draft's confidence (nats) is below this.")
 @click.option("--gate", type=click.Choice(["threshold", "always", "never"]), help="Whether to search at every hop.")
 @click.option("-k", "k", type=click.IntRange(1, 100), help="Passages that one search puts before the LM.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object: question, answer, trajectory, cost.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object: question, answer, trajectory, cost, ...")
 def ask(
     question: str,
     folder: str | None,
@@ -127,6 +127,7 @@ def _write(question: str, prediction: Any) -> None:
         {
             "question": question,
             "answer": prediction.answer,
+            **{name: prediction[name] for name in ("answered", "best_guess", "verdict") if name in prediction},
             "trajectory": prediction.trajectory.to_dict(),
             "cost": asdict(prediction.cost),
         }

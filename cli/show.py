@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .terminal import beginning, plain
@@ -42,8 +42,20 @@ def show_prediction(prediction: Any, tau: float | None, console: Console) -> Non
     reason = trajectory.stop_reason
     if trajectory.hops and reason is not None:
         _line(console, "Stopped", _STOPPED.get(reason, str(reason)), style="dim")
+    for revision in trajectory.revisions:
+        _line(console, "Attempt", _attempt(revision), style="dim")
     _line(console, "Answer", plain(prediction.answer) or "(none)", style="bold green")
+    if prediction.get("answered") is False and prediction.get("best_guess"):
+        _line(console, "Best guess", f"{plain(prediction.best_guess)} (nothing supports it)", style="dim")
     _line(console, "Cost", cost_line(prediction.cost), style="dim")
+
+
+def _attempt(revision: Mapping[str, Any]) -> str:
+    """One attempt of a corrector, by what its record has."""
+    answer = plain(str(revision.get("answer") or "")) or "(none)"
+    verdict = str(revision.get("error") or revision.get("verdict") or "not judged").replace("_", "-")
+    kept = ", kept" if revision.get("kept") else ""
+    return f"{revision.get('stage', 'other')}: {beginning(answer)} ({beginning(verdict)}{kept})"
 
 
 def cost_line(cost: Cost) -> str:
@@ -58,7 +70,7 @@ def cost_line(cost: Cost) -> str:
 
 
 def _hop(number: int, hop: Hop, tau: float | None, console: Console) -> None:
-    _line(console, f"Hop {number}", plain(hop.sub_question), style="bold")
+    _line(console, "Whole question" if hop.whole else f"Hop {number}", plain(hop.sub_question), style="bold")
     if hop.draft is not None:
         _line(console, "  draft", f"{plain(hop.draft)} ({_judged(hop, tau)})")
     elif hop.note is not None:

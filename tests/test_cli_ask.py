@@ -13,8 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 from test_index_support import make_checkpoint
+from test_programs_conformance import QUESTION as ASKED
+from test_programs_conformance import script as conforming
 
 from hopgate.cli import main
+from hopgate.cli.programs import NAMES, SEARCHING
 from hopgate.cli.show import show_prediction
 from hopgate.core import Passage
 from hopgate.index import ColBERTIndex
@@ -69,7 +72,7 @@ def test_json(local: list[str]) -> None:
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert result.stdout.count("\n") == 1 and result.stderr == ""
-    assert list(record) == ["question", "answer", "trajectory", "cost"]
+    assert list(record) == ["question", "answer", "answered", "best_guess", "trajectory", "cost"]
     assert (record["question"], record["answer"]) == (QUESTION, "Seine")
     trajectory = Trajectory.from_dict(record["trajectory"])
     assert [hop.source for hop in trajectory.hops] == ["memory", "search"]
@@ -176,6 +179,39 @@ def test_all_sources_and_missing_parts() -> None:
         "Cost: 1 retrieval, 2,000 LM calls (7 from the cache), 3,000 prompt and 40 completion tokens, 1.2 seconds",
     ):
         assert part in text, text
+
+
+def test_attempts_are_shown_with_their_verdicts() -> None:
+    attempts: tuple[dict[str, Any], ...] = (
+        {"stage": "solve", "answer": "the\nRhine", "verdict": "off_topic"},
+        {"stage": "resolve", "hop": 2, "answer": "1871", "verdict": "on_topic", "kept": True},
+        {"stage": "redecompose", "answer": None, "error": "not begun: the budget is used up"},
+        {"why": "unknown"},
+    )
+    hops = (Hop("q", source="search", query="q", whole=True), Hop("s1", source="calculator", answer="3"))
+    text = shown(Trajectory("q", hops, revisions=attempts, stop_reason="confident"), width=200)
+    for part in (
+        "Whole question: q",
+        "source: calculated, from earlier answers",
+        "Stopped: an answer to the whole question was sure enough",
+        "Attempt: solve: the Rhine (off-topic)",
+        "Attempt: resolve: 1871 (on-topic, kept)",
+        "Attempt: redecompose: (none) (not begun: the budget is used up)",
+        "Attempt: other: (none) (not judged)",
+    ):
+        assert part in text, text
+
+
+@pytest.mark.parametrize("program", NAMES)
+def test_every_program_can_be_asked(monkeypatch: pytest.MonkeyPatch, local: list[str], program: str) -> None:
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(conforming()))
+    index = local if program in SEARCHING else []
+    result = run(ASKED, "--program", program, *index, "-k", "1")
+    assert result.exit_code == 0, result.output
+    assert "Answer: 1871" in result.stdout
+    assert ("does not use k" in result.stderr) == (program not in SEARCHING)
+    record = json.loads(run(ASKED, "--program", program, *index, "--json").stdout)
+    assert Trajectory.from_dict(record["trajectory"]).answer == record["answer"] == "1871"
 
 
 def test_text_of_others_is_plain_and_fits() -> None:

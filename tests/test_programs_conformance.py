@@ -114,7 +114,7 @@ def script(answer: str = "1871") -> Callable[[str], Reply]:
             return Reply("No." if done == len(tasks) else f"Yes. Follow up: {tasks[done]}")
         if label == "Intermediate answer":
             return conclude(asked.count("Follow up:"), "\nFound:" in asked.rsplit("Follow up:", 1)[-1])
-        return Reply({"Kinds": "a year", "Fits": "yes"}[label])
+        return Reply({"Kinds": "a year", "Answer is": "a year\nFits: yes", "Fits": "yes"}[label])
 
     def task(prompt: str, number: int) -> Reply:
         if number > len(tasks):
@@ -136,7 +136,8 @@ def script(answer: str = "1871") -> Callable[[str], Reply]:
                 return Reply(f"It is {answer}.\nTool Name {number}: finish\nTool Args {number}: {{}}")
             arguments = json.dumps({"query": tasks[number - 1]})
             return Reply(f"I need that.\nTool Name {number}: search\nTool Args {number}: {arguments}")
-        known = ("designed by Mira Dol", "was born in 1871")[number - 1] in asked
+        # Whatever was found, the third sentence ends it.
+        known = ("designed by Mira Dol", "was born in 1871", "")[number - 1] in asked
         if number == 1:
             return Reply("Mira Dol designed it.") if known else Reply("It was designed by Ann Ort.", -3.0)
         return Reply(f"So the answer is: {answer}.") if known else Reply("Mira Dol was born in 1902.", -3.0)
@@ -604,8 +605,9 @@ def test_bootstrapping_learns_from_accepted_steps_only(program: Solver) -> None:
 def test_an_answer_that_was_corrected_is_no_demo(index: Any) -> None:
     def corrected(prompt: str) -> Reply:
         last, asked = prompt.rsplit("\n", 1)[-1], prompt[prompt.rindex("Question: ") :]
-        if last.endswith("Fits:"):
-            return Reply("no" if "Answer: Varn" in asked else "yes")
+        if last.endswith(("Fits:", "Answer is:")):
+            verdict = "no" if "Answer: Varn" in asked else "yes"
+            return Reply(verdict if last.endswith("Fits:") else f"a thing\nFits: {verdict}")
         return script("1871" if "Hint:" in asked else "Varn")(prompt)
 
     program = make_program("dr3", index)
