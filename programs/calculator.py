@@ -40,6 +40,7 @@ _ASKS = re.compile(
     r"lowest|greater|more|most|less|least|fewer|fewest|times|percent|percentage|same)\b|\d\s*[-+*/\u00d7]\s*\d",
     re.IGNORECASE,
 )
+_CHOICE = re.compile(r"^([^\"'()]+?) if (.+) else ([^\"'()]+)$")
 # Numbers that need not be known: units, and whatever has at most two digits.
 _UNITS = {"100", "365", "1000"}
 
@@ -175,6 +176,8 @@ def calculate(expression: str, known: str | None = None) -> str:
     for number in _NUMBER.findall(known or ""):
         # As it is written in passages; elsewhere a comma stands between two numbers.
         expression = expression.replace(number, number.replace(",", ""))
+    # Small models forget the quotation marks of the two names.
+    expression = _CHOICE.sub(r'"\1" if \2 else "\3"', expression.strip())
     if len(expression) > MAX_CHARACTERS:
         raise CalculationError(f"the expression has {len(expression)} characters; at most {MAX_CHARACTERS} are read")
     if known is not None and (unknown := _numbers(expression, digits=3) - _numbers(known) - _UNITS):

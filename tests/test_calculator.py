@@ -33,6 +33,8 @@ days = st.dates(date(1000, 1, 1), date(2200, 1, 1))
         ("1911 == 1974 or not 3 > 2", "no"),
         ('"Brahms" if 1833 < 1813 else "Verdi"', "Verdi"),
         ('"A" if date("4 May 1868") < date("1871") else "B"', "A"),
+        ('Mira Dol if date("12 March 1903") < date("1898") else Ann Ort', "Ann Ort"),
+        ("3 if 1 < 2 else 4", "3"),
         ('years("4 May 1868", "3 May 1940")', "71"),
         ('years("4 May 1868", "4 May 1940")', "72"),
         ('years("1940", "May 4, 1868")', "72"),
