@@ -30,6 +30,7 @@ FORMULATIONS = {
     "kinds": "the kinds named first, no examples",
     "examples": "eight worked examples, no kinds",
     "kinds_examples": "the kinds named first, eight worked examples",
+    "both_kinds": "as before, and the answer's own kind is said before the verdict",
 }
 
 
@@ -53,7 +54,7 @@ def run(folders: tuple[str, ...], out: Path, model: str, names: tuple[str, ...],
     done = {(record["id"], record["answer"], record["formulation"]) for record in read(out)}
     table_of_lm: dict[str, Any] = {"model": model}
     if model.startswith("embedded/"):
-        table_of_lm["slots"] = len(names) + 1  # each prompt keeps its prefix
+        table_of_lm["slots"] = len(names) + 2  # each prompt keeps its prefix, those that name kinds too
     start = time.monotonic()
     with dspy.context(lm=lm_from_config(table_of_lm), adapter=CompactAdapter()):
         for question, answers, half in _pairs(folders):
@@ -97,9 +98,12 @@ def _judged(name: str, question: str, answer: str) -> Any:
     from hopgate.programs import Discriminator
 
     discriminator = Discriminator(examples=None if "examples" in name else [])
-    if "kinds" not in name:
-        signature = discriminator.judge.signature.delete("kinds")
-        asked = "Is the answer, right or wrong, of a kind that the question asks for? Reply yes or no."
+    if name != "both_kinds":
+        signature = discriminator.judge.signature.delete("candidate_kind")
+        asked = "Is the answer of a kind that the question admits? It need not be right. Reply yes or no."
+        if "kinds" not in name:
+            signature = signature.delete("kinds")
+            asked = "Is the answer, right or wrong, of a kind that the question asks for? Reply yes or no."
         discriminator.judge.signature = signature.with_instructions(asked)
     with dspy.context(trace=[]):
         return discriminator(question=question, answer=answer, kinds=None if "kinds" in name else "-")

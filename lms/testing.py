@@ -24,7 +24,7 @@ class Reply:
     Attributes:
         text: The completion.
         logprob: Log-probability of each token, in nats; ``None`` gives no log-probabilities.
-        alternatives: Log-probabilities, in nats, of other tokens that could have stood in place of the first; given
+        alternatives: Log-probabilities, in nats, of other tokens that could have stood in place of the last; given
             where the request asks for alternatives (``top_logprobs``), the most likely ones.
     """
 
@@ -135,8 +135,9 @@ def _prompt(request: Request) -> str:
 
 
 def _tokens(reply: Reply, logprob: float, top: int) -> Iterator[TokenLogprob]:
-    for number, piece in enumerate(re.findall(r"\s*\S+|\s+$", reply.text)):
-        others = {} if number else {**reply.alternatives, piece: logprob}
+    pieces = re.findall(r"\s*\S+|\s+$", reply.text)
+    for number, piece in enumerate(pieces, 1):
+        others = {**reply.alternatives, piece: logprob} if number == len(pieces) else {}
         ranked = sorted(others.items(), key=lambda item: -item[1])[:top]
         alternatives = tuple(TopLogprob(token=token, logprob=value) for token, value in ranked)
         yield TokenLogprob(token=piece, logprob=logprob, bytes=tuple(piece.encode()), top=alternatives)
