@@ -90,12 +90,9 @@ class ActiveQA(Solver):
     def _confidence_required(self) -> bool:
         return self.settings.values.without_confidence == "raise"
 
-    def _prediction(self, trajectory: Trajectory) -> dspy.Prediction:
+    def _supported(self, trajectory: Trajectory) -> bool:
         settings: ActiveSettings = self.settings.values
-        guess = trajectory.answer or ""
-        answered = bool(guess) and (not settings.abstain or supported(trajectory, settings.tau_abstain))
-        told = {"answer": guess if answered else "", "answered": answered, "best_guess": guess}
-        return dspy.Prediction(**told, trajectory=trajectory, cost=trajectory.cost)
+        return not settings.abstain or supported(trajectory, settings.tau_abstain)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         if trajectory.answer is not None:

@@ -50,7 +50,9 @@ class Solver(dspy.Module):
             trajectory: A prefix of a trajectory of the same question to resume from.
 
         Returns:
-            ``answer`` (text), ``trajectory`` (:class:`Trajectory`) and ``cost`` (:class:`Cost`).
+            ``answer`` (text), ``trajectory`` (:class:`Trajectory`) and ``cost`` (:class:`Cost`). ``answered`` is false
+            where there is no answer, or the program was told to abstain and does; then ``best_guess`` may say more than
+            ``answer``.
 
         Raises:
             InputError: The question is empty, too long, or not the trajectory's.
@@ -75,7 +77,14 @@ class Solver(dspy.Module):
         return self._prediction(drive.result())
 
     def _prediction(self, trajectory: Trajectory) -> dspy.Prediction:
-        return dspy.Prediction(answer=trajectory.answer or "", trajectory=trajectory, cost=trajectory.cost)
+        guess = trajectory.answer or ""
+        answered = bool(guess) and self._supported(trajectory)
+        told = {"answer": guess if answered else "", "answered": answered, "best_guess": guess}
+        return dspy.Prediction(**told, trajectory=trajectory, cost=trajectory.cost)
+
+    def _supported(self, trajectory: Trajectory) -> bool:
+        """Whether the program stands by its answer; otherwise it abstains."""
+        return True
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         raise NotImplementedError
