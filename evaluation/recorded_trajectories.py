@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 from ..core import Passage, StateError
 from .run_schema import (
     QUESTION,
+    RunRecord,
+)
+from .trajectory_schema import (
     AttemptCost,
     AttemptRecord,
     ConfidenceRecord,
     DecisionRecord,
     HopRecord,
     PassageRecord,
-    RunRecord,
     TrajectoryRecord,
     Verdict,
 )

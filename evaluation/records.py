@@ -28,25 +28,27 @@ from .run_differences import differences
 from .run_schema import (
     QUESTION,
     SCHEMA,
-    AttemptCost,
-    AttemptRecord,
-    ConfidenceRecord,
     DataHeader,
-    DecisionRecord,
     Failure,
     FileHeader,
-    HopRecord,
     IndexHeader,
     Normalisation,
-    PassageRecord,
     ProgramHeader,
     RunCost,
     RunHeader,
     RunRecord,
     Scores,
-    TrajectoryRecord,
     header_adapter,
     record_adapter,
+)
+from .trajectory_schema import (
+    AttemptCost,
+    AttemptRecord,
+    ConfidenceRecord,
+    DecisionRecord,
+    HopRecord,
+    PassageRecord,
+    TrajectoryRecord,
 )
 
 __all__ = [

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter
-from pydantic_core import CoreSchema, core_schema
+from pydantic import ConfigDict, TypeAdapter
+
+from .trajectory_schema import TrajectoryRecord
 
 SCHEMA = 1
 """Version of the run file; a reader refuses others."""
@@ -21,124 +22,6 @@ QUESTION = "{question}"
 """Stands in a run file for the text of the record's own question."""
 
 Normalisation = Literal["official", "strict"]
-Verdict = Literal["on_topic", "off_topic", "undecided"]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfidenceRecord:
-    """Log-probabilities of an answer's tokens, in nats.
-
-    Attributes:
-        mean: Their mean.
-        minimum: The least of them; ``None`` where it was not recorded.
-    """
-
-    mean: float
-    minimum: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PassageRecord:
-    """A passage that was found: its id in the corpus, and the score that the retriever gave it."""
-
-    id: str
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HopRecord:
-    """One hop; the fields are those of :class:`hopgate.programs.Hop`, with the passages' texts left out."""
-
-    sub_question: str
-    draft: str | None = None
-    confidence: ConfidenceRecord | None = None
-    source: Literal["memory", "already_read", "search", "calculator"] = "memory"
-    query: str | None = None
-    passages: tuple[PassageRecord, ...] = ()
-    answer: str = ""
-    answer_confidence: ConfidenceRecord | None = None
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """Whether an answer was kept, or the program went on; fields as in ``hopgate.programs.trajectory.Decision``."""
-
-    step: Literal["memory", "grounded", "hop", "final"]
-    hop: int
-    text: str
-    confidence: ConfidenceRecord | None
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptCost:
-    """What one attempt took; fields as in :class:`RunCost`, of which it is a part."""
-
-    retrievals: int = 0
-    lm_calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """One attempt of a corrector, or of another program that judges what it answered.
-
-    Attributes:
-        stage: What was tried: ``solve``, ``recompose``, ``resolve``, ``redecompose``; ``other`` where it was not told.
-        answer: The answer that came of it; ``None`` if none did.
-        verdict: How it was judged; ``None`` if it was not.
-        probability: Probability of being on-topic, as the judge gives it.
-        hop: The hop that was tried again, from 1.
-        page: Which page of the ranking its passages came from, from 1 (the first).
-        kept: Whether its answer is the program's.
-        error: Why it failed, or was not begun.
-        sub_questions: Those of its hops.
-        conclusions: Answers of its hops.
-        passages: Ids of the passages that its hops read.
-        cost: What it took; ``None`` where it was not told.
-    """
-
-    stage: str
-    answer: str | None = None
-    verdict: Verdict | None = None
-    probability: float | None = None
-    hop: int | None = None
-    page: int | None = None
-    kept: bool = False
-    error: str | None = None
-    sub_questions: tuple[str, ...] = ()
-    conclusions: tuple[str, ...] = ()
-    passages: tuple[str, ...] = ()
-    cost: AttemptCost | None = None
-
-
-class _OrZero:
-    """Lets the number 0 stand for an empty tuple: older run files have the number of attempts, which was always 0."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        none = core_schema.no_info_after_validator_function(lambda _: (), core_schema.literal_schema([0]))
-        return core_schema.union_schema([handler(source), none], mode="left_to_right")
-
-
-@dataclass(frozen=True, slots=True)
-class TrajectoryRecord:
-    """A trajectory without texts of questions and passages; see :class:`hopgate.programs.Trajectory`.
-
-    Attributes:
-        revisions: The attempts that were made, oldest first.
-        decisions: Where an answer was at stake, and what was decided, oldest first.
-    """
-
-    hops: tuple[HopRecord, ...] = ()
-    plan: tuple[str, ...] | None = None
-    passages: tuple[PassageRecord, ...] = ()
-    answer_confidence: ConfidenceRecord | None = None
-    stop_reason: str | None = None
-    revisions: Annotated[tuple[AttemptRecord, ...], _OrZero()] = ()
-    decisions: tuple[DecisionRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,10 +227,7 @@ def record_adapter() -> TypeAdapter[RunRecord]:
     return TypeAdapter(RunRecord)
 
 
-_CLASSES = (
-    ConfidenceRecord, PassageRecord, HopRecord, DecisionRecord, AttemptCost, AttemptRecord, TrajectoryRecord, Scores,
-    RunCost, Failure, RunRecord, FileHeader, ProgramHeader, IndexHeader, DataHeader, RunHeader,
-)  # fmt: skip
+_CLASSES = (Scores, RunCost, Failure, RunRecord, FileHeader, ProgramHeader, IndexHeader, DataHeader, RunHeader)
 # Not in the class bodies, where they would become fields of the dataclasses.
 for _class in _CLASSES:
     _class.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
