@@ -438,21 +438,22 @@ def test_killed_at_random_moments(tmp_path: Path, workers: int) -> None:
 
 
 def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
-    inside = threading.Event()
+    inside, refused = threading.Event(), threading.Event()
 
     def act(question: str, attempt: int) -> None:
         inside.set()
-        time.sleep(0.3)
+        refused.wait(60)
 
     with dspy.context(lm=scripted_lm(twice)):
         other = threading.Thread(
             target=lambda: _with_lm(lambda: evaluate(Program(act), make(1), tmp_path / "a.jsonl")), daemon=True
         )
         other.start()
-        assert inside.wait(5)
+        assert inside.wait(60)
         with pytest.raises(HopgateError, match="another run"):
             evaluate(Program(), make(1), tmp_path / "a.jsonl")
-        other.join(5)
+        refused.set()
+        other.join(60)
     assert len(read_run(tmp_path / "a.jsonl").records) == 1
 
 
