@@ -43,29 +43,30 @@ CHAIN_EXAMPLES: tuple[Trajectory, ...] = (
     _in_sentences(
         DEFAULT_EXAMPLES[0],
         "The architect of the Halden Lighthouse was Ivar Brenne.",
-        "Ivar Brenne was born in 1868, so the answer is: 1868.",
+        "Ivar Brenne was born in 1868.",
     ),
     _in_sentences(
         DEFAULT_EXAMPLES[1],
         "Johannes Brahms was from Germany.",
-        "Giuseppe Verdi was from Italy, so the answer is: no.",
+        "Giuseppe Verdi was from Italy.",
     ),
     _in_sentences(
         DEFAULT_EXAMPLES[2],
         "The singer of the ballad Quiet Harbour is Lena Ostrow.",
         "Lena Ostrow was treasurer of the town Torvik.",
-        "Torvik lies on the river Aune, so the answer is: the Aune.",
+        "Torvik lies on the river Aune.",
     ),
 )
 """The worked examples with a sentence for each hop's conclusion."""
 
 
 def sentences(example: Trajectory) -> list[str]:
-    """A worked example's reasoning. Of a program that concludes in a word or two, its sub-questions are part of it."""
+    """A worked example's reasoning, which ends with a sentence of its own that states the answer.
+
+    Of a program that concludes in a word or two, its sub-questions are part of it.
+    """
     texts = [_sentence(hop) for hop in example.hops if hop.answer]
-    if texts and not finishes(texts[-1]):
-        texts[-1] = f"{texts[-1].removesuffix('.')}, so the answer is: {example.answer}."
-    return texts
+    return texts if texts and finishes(texts[-1]) else [*texts, f"So the answer is: {example.answer}."]
 
 
 def _sentence(hop: Hop) -> str:

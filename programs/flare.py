@@ -181,9 +181,8 @@ class FLARE(Solver):
             # Had it been needed, the call itself would have raised.
             return _LookAhead(sentence, None, sentence)
         tokens = _of_sentence(tokens, sentence)
-        likely = [piece for piece, logprob in tokens if math.exp(logprob) >= settings.beta]
         # A sentence that is unlikely throughout still says more than no query.
-        query = " ".join(b"".join(likely).decode("utf-8", "ignore").split()) or sentence
+        query = _masked(sentence, tokens, settings.beta) or sentence
         return _LookAhead(sentence, confidence_of([logprob for _, logprob in tokens]), query)
 
     # --- the last step ------------------------------------------------------------------------------------------
@@ -228,6 +227,18 @@ def _of_sentence(tokens: list[tuple[bytes, float]], sentence: str) -> list[tuple
             return tokens[:number]
         seen += len(b"".join(piece.split()))
     return tokens
+
+
+def _masked(sentence: str, tokens: list[tuple[bytes, float]], beta: float) -> str:
+    """The sentence without its unlikely tokens. White space stays: a token of it alone has no part in the answer."""
+    data, kept, position = sentence.encode(), b"", 0
+    for piece, logprob in tokens:
+        start = data.find(piece.strip(), position)
+        if start >= 0:
+            end = start + len(piece.strip())
+            kept += data[position:start] + (data[start:end] if math.exp(logprob) >= beta else b"")
+            position = end
+    return " ".join(kept.decode("utf-8", "ignore").split())
 
 
 def _reason_to_stop(trajectory: Trajectory, settings: FLARESettings) -> StopReason | None:

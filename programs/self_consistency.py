@@ -37,7 +37,6 @@ class SelfConsistencySettings(ExampleSettings):
         temperature: Temperature of the samples; 0.7 is the paper's for GPT-3 (section 3.1).
     """
 
-    examples: list[dict[str, Any]] | None = Field(default_factory=list)
     samples: int = Field(default=5, ge=1, le=100)
     temperature: float = Field(default=0.7, gt=0, le=2)
 

@@ -6,8 +6,8 @@ import dspy
 
 
 class NextSentence(dspy.Signature):
-    """Reason towards the answer: write the next sentence, about one fact. Where the answer is known, end the sentence
-    with "so the answer is:" and the answer."""
+    """Reason towards the answer: write the next sentence, about one fact. Once the answer is known, write "So the
+    answer is:" and the answer."""
 
     question: str = dspy.InputField()
     trajectory: str = dspy.InputField(desc="passages found, then the sentences so far")

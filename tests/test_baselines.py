@@ -44,7 +44,7 @@ def test_no_worked_examples_unless_told_to(name: str, index: Any) -> None:
 def test_worked_examples_have_the_form_of_each_program(index: Any) -> None:
     passage = "Halden Lighthouse | The Halden Lighthouse is"
     reasoning = (
-        "The architect of the Halden Lighthouse was Ivar Brenne. Ivar Brenne was born in 1868, so the answer is: "
+        "The architect of the Halden Lighthouse was Ivar Brenne. Ivar Brenne was born in 1868. So the answer is: "
     )
     shown = {name: prompt(made(name, index, examples=None)) for name in NAMES}
     assert f"Passages:\n[1] {passage}" in shown["rag"]
@@ -65,7 +65,7 @@ def test_worked_examples_of_ones_own(name: str, index: Any) -> None:
     assert "Question: Who is it?" in shown
     assert "Answer: Z" in shown
     assert DEFAULT_EXAMPLES[0].question not in shown
-    assert ("Reasoning: Who is X? Y, so the answer is: Z." in shown) is (name == "cot")
+    assert ("Reasoning: Who is X? Y. So the answer is: Z." in shown) is (name == "cot")
 
 
 @pytest.mark.parametrize("name", NAMES)

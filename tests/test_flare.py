@@ -120,6 +120,24 @@ def test_unlikely_tokens_are_no_part_of_the_query(
     assert queries(numbered)[1] == query
 
 
+def test_spaces_stay_where_they_are_tokens_of_their_own(numbered: Numbered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before digits in some vocabularies, where each digit is a token too; a character may be several."""
+    from hopgate.lms import testing
+
+    pieces = ["In", " ", "1", "9", "11", " Ann", " built", " T", "\u00f8", "rvik", "."]
+
+    def tokens(reply: Reply, *_: Any) -> Any:
+        for piece in pieces if reply.text.startswith("In") else [reply.text]:
+            for raw in [bytes([byte]) for byte in piece.encode()] if piece == "\u00f8" else [piece.encode()]:
+                text = raw.decode("utf-8", "replace")
+                yield TokenLogprob(token=text, logprob=UNLIKELY if piece == " Ann" else UNSURE, bytes=tuple(raw))
+
+    monkeypatch.setattr(testing, "_tokens", tokens)
+    lm = scripted_lm(script(Reply("".join(pieces)), Reply(SECOND)))
+    run(FLARE(numbered, start="nothing", max_hops=1), lm)
+    assert queries(numbered) == ["In 1911 built T\u00f8rvik."]
+
+
 def test_tokens_behind_the_first_sentence_decide_nothing(numbered: Numbered, monkeypatch: pytest.MonkeyPatch) -> None:
     with_tokens(monkeypatch, "perhaps")
     lm = scripted_lm(script(Reply(f"{FIRST} She was born perhaps early.", SURE), Reply(SECOND, SURE)))

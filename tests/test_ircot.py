@@ -221,16 +221,17 @@ def test_its_worked_examples_are_the_common_ones_in_sentences(index: Any) -> Non
     run(IRCoT(index), lm)
     for example in DEFAULT_EXAMPLES:
         assert lm.engine.prompts[0].count(f"Example:\nQuestion: {example.question}") == 1
-    assert "so the answer is: 1868.\nAnswer: 1868" in lm.engine.prompts[0]
+    assert "Thought 3: So the answer is: 1868.\nAnswer: 1868" in lm.engine.prompts[0]
     assert [example.question for example in CHAIN_EXAMPLES] == [example.question for example in DEFAULT_EXAMPLES]
 
 
 def test_worked_examples_may_be_those_of_other_programs(index: Any) -> None:
     lm = scripted_lm(script(FIRST, SECOND))
     run(IRCoT(index, examples=[DEFAULT_EXAMPLES[0]]), lm)
-    asked = "In which year was Ivar Brenne born? 1868, so the answer is: 1868."
-    assert f"Thought 2: {asked}" in lm.engine.prompts[0]
-    assert sentences(DEFAULT_EXAMPLES[0])[-1] == asked
+    asked = "In which year was Ivar Brenne born? 1868."
+    assert f"Thought 2: {asked}\nThought 3: So the answer is: 1868.\nAnswer: 1868" in lm.engine.prompts[0]
+    own = Trajectory(QUESTION, hops=(Hop("", answer=SECOND),), answer="1871")
+    assert sentences(own) == [SECOND]
 
 
 def test_no_worked_examples(index: Any) -> None:

@@ -127,13 +127,13 @@ def test_a_rejected_answer_does_not_win() -> None:
     assert run(SelfConsistency(samples=3), lm, Trajectory(QUESTION, rejected=("1902",))).answer == "1871"
 
 
-def test_worked_examples_are_shown_if_told_to() -> None:
+def test_worked_examples_are_shown_unless_there_are_to_be_none() -> None:
     lm = scripted_lm(script("1871", "1871"))
     run(SelfConsistency(samples=1), lm)
-    run(SelfConsistency(samples=1, examples=None), lm)
-    assert DEFAULT_EXAMPLES[0].question not in lm.engine.prompts[0]
-    assert DEFAULT_EXAMPLES[0].question in lm.engine.prompts[1]
-    assert "Reasoning: The architect of the Halden Lighthouse was Ivar Brenne." in lm.engine.prompts[1]
+    run(SelfConsistency(samples=1, examples=[]), lm)
+    assert DEFAULT_EXAMPLES[0].question in lm.engine.prompts[0]
+    assert "Reasoning: The architect of the Halden Lighthouse was Ivar Brenne." in lm.engine.prompts[0]
+    assert DEFAULT_EXAMPLES[0].question not in lm.engine.prompts[1]
 
 
 def test_settings_are_checked() -> None:
