@@ -9,7 +9,7 @@ from typing import Any
 
 SEARCHING = (
     "active", "always", "never", "static", "fused", "escalation", "rag", "ircot", "react", "react-plus", "self-ask",
-    "flare", "dr3",
+    "flare", "dr3", "dr3-escalation",
 )  # fmt: skip
 """Programs that need an index. The names are those of ``hopgate.programs.registry``, which would import dspy."""
 

@@ -8,6 +8,7 @@ import platform
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -174,11 +175,25 @@ def _engine_options(lm: Any) -> dict[str, Any]:
 
 
 def _name(program: Any) -> str:
-    """The name that the program is made by, or that of its class if it is none of hopgate's."""
+    """The name that the program is made by, or that of its class if it is none of hopgate's.
+
+    Programs that differ in settings alone have the name of the first of them.
+    """
+    own = _modules(program)
+    return next((name for name, modules in _named_modules().items() if modules == own), type(program).__name__)
+
+
+@cache
+def _named_modules() -> dict[str, list[tuple[str, type]]]:
     from ..programs.registry import PROGRAMS
 
-    kind = type(program)
-    return next((name for name, entry in PROGRAMS.items() if type(entry.make(None)) is kind), kind.__name__)
+    return {name: _modules(entry.make(None)) for name, entry in PROGRAMS.items()}
+
+
+def _modules(program: Any) -> list[tuple[str, type]]:
+    """A program and the modules inside, by their places and classes: a wrapper alone does not say what it wraps."""
+    inside = getattr(program, "named_sub_modules", None)
+    return [(name, type(module)) for name, module in inside()] if callable(inside) else [("self", type(program))]
 
 
 def _state(program: Any) -> dict[str, Any] | None:

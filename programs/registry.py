@@ -57,6 +57,9 @@ PROGRAMS: dict[str, Entry] = {
     "dr3": Entry(
         lambda retriever: Dr3(ReActPlus(retriever)), True, "react-plus, off-topic answers corrected (Gao et al. 2024)"
     ),
+    "dr3-escalation": Entry(
+        lambda retriever: Dr3(Escalation(retriever)), True, "escalation, off-topic answers corrected likewise"
+    ),
     "direct": Entry(lambda _: Direct(), False, "one answer from memory"),
     "cot": Entry(lambda _: ChainOfThought(), False, "reasoning, then an answer, from memory (Wei et al. 2022)"),
     "self-consistency": Entry(
