@@ -79,8 +79,7 @@ def _hop(number: int, hop: Hop, tau: float | None, console: Console) -> None:
     if hop.passages:
         _line(console, "  passages", "")
         _passages(hop.passages, set(), console)
-    if hop.answer or hop.source != "search":  # searches of ReAct and FLARE have no answer of their own
-        _line(console, "  answer", plain(hop.answer) or "(none)")
+    _line(console, "  answer", plain(hop.answer) or "(none)")
 
 
 def _judged(hop: Hop, tau: float | None) -> str:
