@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 from index_common import Record, append, find, read, table
+from scipy.special import expit, logit
 
 if TYPE_CHECKING:
     from hopgate.evaluation import Question
@@ -31,7 +32,11 @@ FORMULATIONS = {
     "examples": "eight worked examples, no kinds",
     "kinds_examples": "the kinds named first, eight worked examples",
     "both_kinds": "as before, and the answer's own kind is said before the verdict",
+    "calibrated": "kinds_examples, less the margin of the answer N/A (Zhao et al. 2021, Calibrate before use)",
 }
+
+ANSWER_KINDS = ("a person", "a river", "a town", "a person", "a kind of school", "a film", "a date", "a year")
+"""The kinds of the worked examples' answers."""
 
 
 @click.group()
@@ -96,17 +101,30 @@ def _judged(name: str, question: str, answer: str) -> Any:
     import dspy
 
     from hopgate.programs import Discriminator
+    from hopgate.programs.discriminator import KIND_EXAMPLES
 
-    discriminator = Discriminator(examples=None if "examples" in name else [])
-    if name != "both_kinds":
-        signature = discriminator.judge.signature.delete("candidate_kind")
-        asked = "Is the answer of a kind that the question admits? It need not be right. Reply yes or no."
-        if "kinds" not in name:
-            signature = signature.delete("kinds")
-            asked = "Is the answer, right or wrong, of a kind that the question asks for? Reply yes or no."
-        discriminator.judge.signature = signature.with_instructions(asked)
+    examples = list(KIND_EXAMPLES) if name not in ("naive", "kinds") else []
+    if name == "both_kinds":
+        examples = [{**one, "candidate_kind": kind} for one, kind in zip(examples, ANSWER_KINDS, strict=True)]
+    discriminator = Discriminator(examples=examples)
+    signature = discriminator.judge.signature
+    if name == "both_kinds":
+        asked = (
+            "Say what kind of thing the answer is, then whether the question admits that kind. It need not be right."
+        )
+        field = dspy.OutputField(desc="kind of thing that the answer is", prefix="Answer is:")
+        discriminator.judge.signature = signature.prepend("candidate_kind", field, str).with_instructions(asked)
+    if name in ("naive", "examples"):
+        asked = "Is the answer, right or wrong, of a kind that the question asks for? Reply yes or no."
+        discriminator.judge.signature = signature.delete("kinds").with_instructions(asked)
+    kinds = "-" if name in ("naive", "examples") else None
     with dspy.context(trace=[]):
-        return discriminator(question=question, answer=answer, kinds=None if "kinds" in name else "-")
+        judged = discriminator(question=question, answer=answer, kinds=kinds)
+        if name == "calibrated":
+            nothing = discriminator(question=question, answer="N/A", kinds=judged.kinds)
+            if judged.probability is not None and nothing.probability is not None:
+                judged.probability = float(expit(logit(judged.probability) - logit(nothing.probability)))
+    return judged
 
 
 @main.command()

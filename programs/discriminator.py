@@ -138,7 +138,7 @@ class Discriminator(dspy.Module):
 
     def _examples(self) -> list[dict[str, str]]:
         given = self.settings.values.examples
-        return list(_EXAMPLES) if given is None else given
+        return list(KIND_EXAMPLES) if given is None else given
 
     def _verdict(self, judged: dspy.Prediction, kinds: str) -> dspy.Prediction:
         heard, settings = self._heard(judged), self.settings.values
@@ -216,41 +216,20 @@ def _unreadable(error: AdapterParseError) -> str:
     return f"unreadable: {str(error.lm_response or '')[:80]}"
 
 
-def _example(question: str, kinds: str, candidate: str, candidate_kind: str, fits: str) -> dict[str, str]:
-    judged = {"candidate": candidate, "candidate_kind": candidate_kind, "fits": fits}
-    return {"question": question, "kinds": kinds, **judged}
+def _example(question: str, kinds: str, candidate: str, fits: str) -> dict[str, str]:
+    return {"question": question, "kinds": kinds, "candidate": candidate, "fits": fits}
 
 
-# Wrong answers of the right kind fit; answers that stopped half way do not.
-_EXAMPLES: tuple[dict[str, str], ...] = (
+KIND_EXAMPLES: tuple[dict[str, str], ...] = (
+    _example("In which year was the architect of the Halden Lighthouse born?", "a year, a date", "Ivar Brenne", "no"),
+    _example("The singer of Quiet Harbour was treasurer of a town on which river?", "a river", "the Rhine", "yes"),
     _example(
-        "In which year was the architect of the Halden Lighthouse born?",
-        "a year, a date",
-        "Ivar Brenne",
-        "a person",
-        "no",
+        "What is the population of the town where Lena Ostrow was born?", "a number of people", "Torvik, Norway", "no"
     ),
-    _example(
-        "The singer of Quiet Harbour was treasurer of a town on which river?", "a river", "the Rhine", "a river", "yes"
-    ),
-    _example(
-        "What is the population of the town where Lena Ostrow was born?",
-        "a number of people",
-        "Torvik, Norway",
-        "a town",
-        "no",
-    ),
-    _example(
-        "Who founded the company that built the Osk Tower?", "a person, several people", "Mira Dol", "a person", "yes"
-    ),
-    _example(
-        "What kind of school did the author of Tall Grass attend?",
-        "a kind of school",
-        "boarding school",
-        "a kind of school",
-        "yes",
-    ),
-    _example("Who directed the film that was shot in Varn in 1986?", "a person", "The Long Winter", "a film", "no"),
-    _example("When did the company that owns Aune Airlines close?", "a year, a date", "3 May 1984", "a date", "yes"),
-    _example("Which league does the team of Paul Emery's brother play in?", "a sports league", "1974", "a year", "no"),
+    _example("Who founded the company that built the Osk Tower?", "a person, several people", "Mira Dol", "yes"),
+    _example("What kind of school did the author of Tall Grass attend?", "a kind of school", "boarding school", "yes"),
+    _example("Who directed the film that was shot in Varn in 1986?", "a person", "The Long Winter", "no"),
+    _example("When did the company that owns Aune Airlines close?", "a year, a date", "3 May 1984", "yes"),
+    _example("Which league does the team of Paul Emery's brother play in?", "a sports league", "1974", "no"),
 )
+"""The worked examples of a discriminator: wrong answers of the right kind fit, answers that stopped half way do not."""

@@ -5,8 +5,6 @@ The answer that is judged is called ``candidate``, since labelled demos go where
 
 from __future__ import annotations
 
-from typing import Any
-
 import dspy
 
 
@@ -18,21 +16,15 @@ class NameAnswerKinds(dspy.Signature):
 
 
 class JudgeAnswer(dspy.Signature):
-    """Say what kind of thing the answer is, then whether the question admits that kind. It need not be right."""
+    """Is the answer of a kind that the question admits? It need not be right. Reply yes or no."""
 
     question: str = dspy.InputField()
     kinds: str = dspy.InputField(desc="kinds of answer that the question admits")
     candidate: str = dspy.InputField(desc="the answer to judge")
-    candidate_kind: str = dspy.OutputField(desc="kind of thing that the answer is")
     fits: str = dspy.OutputField(desc="yes or no")
 
 
-# The small LM's labels, and where its lines end (see CompactAdapter).
-_changes: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (NameAnswerKinds.output_fields["kinds"], {"one_line": True}),
-    (JudgeAnswer.input_fields["candidate"], {"prefix": "Answer:"}),
-    (JudgeAnswer.output_fields["candidate_kind"], {"prefix": "Answer is:"}),
-    (JudgeAnswer.output_fields["fits"], {"one_line": True, "stop": ["\nQuestion:"]}),
-)
-for _field, _change in _changes:
-    _field.json_schema_extra.update(_change)
+# Verdicts and kinds end with their line (see CompactAdapter).
+JudgeAnswer.input_fields["candidate"].json_schema_extra["prefix"] = "Answer:"  # type: ignore[index]
+for _output in (NameAnswerKinds.output_fields["kinds"], JudgeAnswer.output_fields["fits"]):
+    _output.json_schema_extra["one_line"] = True  # type: ignore[index]

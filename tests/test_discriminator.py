@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,7 @@ CHOICE = "Which film came out first, Back To The Door or Charles, Dead Or Alive?
 
 
 def lm_that_says(verdict: Reply | str, kinds: Reply | str = " a year, a date", **options: Any) -> Any:
-    """An LM that says that the answer is a person, and then the verdict."""
-    said = verdict if isinstance(verdict, Reply) else Reply(verdict)
-    judged = replace(said, text=f" a person\nFits:{said.text}")
-    return scripted_lm(lambda prompt: judged if prompt.endswith("Answer is:") else kinds, **options)
+    return scripted_lm(lambda prompt: verdict if prompt.endswith("Fits:") else kinds, **options)
 
 
 def judge(
@@ -49,10 +45,7 @@ def test_kinds_are_named_first_and_then_shown_to_the_judge() -> None:
         found = Discriminator()(question=QUESTION, answer="Mira Dol")
     naming, judging = lm.engine.prompts
     assert naming.endswith(f"user: Question: {QUESTION}\nassistant: Kinds:")
-    asked = f"user: Question: {QUESTION}\nKinds: a year, a date\nAnswer: Mira Dol\n"
-    assert judging.endswith(
-        f"{asked}Reply with the lines `Answer is:`, `Fits:`, each with its value.\nassistant: Answer is:"
-    )
+    assert judging.endswith(f"user: Question: {QUESTION}\nKinds: a year, a date\nAnswer: Mira Dol\nassistant: Fits:")
     assert (found.verdict, found.spoken, found.kinds) == ("off_topic", False, "a year, a date")
 
 
@@ -129,7 +122,7 @@ def test_a_backend_that_does_not_know_logprobs_is_not_asked_for_them() -> None:
     class Plain(type(lm_that_says("").engine)):
         supported_params = frozenset({"temperature", "max_tokens", "stop"})
 
-    engine = Plain(lambda prompt: " a year\nFits: yes" if prompt.endswith("Answer is:") else " a year")
+    engine = Plain(lambda prompt: " yes" if prompt.endswith("Fits:") else " a year")
     with dspy.context(lm=dspy.LM("scripted/plain", engine=engine, cache=False)):
         found = Discriminator()(question=QUESTION, answer="1871")
     assert (found.verdict, found.probability) == ("on_topic", None)
@@ -257,9 +250,7 @@ def test_acall_gives_the_same() -> None:
 
 def test_it_is_saved_with_its_threshold(tmp_path: Path) -> None:
     program = Discriminator(threshold=0.2)
-    program.judge.demos = [
-        dspy.Example(question="Why?", kinds="a reason", candidate="XYZZY", candidate_kind="a word", fits="no")
-    ]
+    program.judge.demos = [dspy.Example(question="Why?", kinds="a reason", candidate="XYZZY", fits="no")]
     program.save(tmp_path / "program.json")
     fresh = Discriminator()
     fresh.load(tmp_path / "program.json")
@@ -285,7 +276,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
 
 
 def test_worked_examples_may_be_others_or_none() -> None:
-    example = {"question": "Why?", "kinds": "a reason", "candidate": "XYZZY", "candidate_kind": "a word", "fits": "no"}
+    example = {"question": "Why?", "kinds": "a reason", "candidate": "XYZZY", "fits": "no"}
     for examples, count in (([example], 1), ([], 0)):
         lm = lm_that_says(" yes")
         with dspy.context(lm=lm):
@@ -297,7 +288,7 @@ def test_worked_examples_may_be_others_or_none() -> None:
 def test_it_works_with_dspys_own_adapters(adapter: Any) -> None:
     def reply(prompt: str) -> Reply:
         judging = re.search(r"`fits`|`\[\[ ## fits ## ]]`", prompt.rsplit("user: ", 1)[1])
-        fields = {"candidate_kind": "a person", "fits": "no"} if judging else {"kinds": "a year"}
+        fields = {"fits": "no"} if judging else {"kinds": "a year"}
         if isinstance(adapter, dspy.JSONAdapter):
             return Reply(json.dumps(fields), -0.2)
         return Reply("\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()), -0.2)

@@ -340,7 +340,7 @@ def test_no_search_begins_beyond_the_budget_of_retrievals(limit: int, expected: 
 
 
 def test_the_judges_calls_are_counted() -> None:
-    says = {"Kinds:": " a year", "Answer is:": " a town\nFits: no"}
+    says = {"Kinds:": " a year", "Fits:": " no"}
     lm = scripted_lm(
         lambda prompt: says.get(prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")) or script(hinted)(prompt)
     )
@@ -394,9 +394,9 @@ def test_with_its_own_discriminator() -> None:
         label = prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")
         if label == "Kinds:":
             return " a year"
-        if label == "Answer is:":
+        if label == "Fits:":
             said, other = (" yes", " no") if "Answer: 1871" in prompt else (" no", " yes")
-            return Reply(f" a thing\nFits:{said}", -0.1, {other: -3.0})
+            return Reply(said, -0.1, {other: -3.0})
         return script(hinted)(prompt)
 
     with dspy.context(lm=scripted_lm(says)):
@@ -645,7 +645,7 @@ def test_the_trace_has_the_accepted_path_alone() -> None:
 
 
 def test_judgements_stay_out_of_the_trace() -> None:
-    says = {"Kinds:": " a year", "Answer is:": " a year\nFits: yes"}
+    says = {"Kinds:": " a year", "Fits:": " yes"}
     lm = scripted_lm(
         lambda prompt: says.get(prompt.rsplit("\n", 1)[-1].removeprefix("assistant: ")) or script(nothing)(prompt)
     )
