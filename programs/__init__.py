@@ -12,6 +12,7 @@ from .escalation import Escalation
 from .flare import FLARE, FLARESettings
 from .gates import ConstantGate, Draft, Gate, OracleGate, RandomGate, ThresholdGate
 from .ircot import IRCoT, IRCoTSettings
+from .memo import Memo
 from .react import ReAct, ReActSettings
 from .react_plus import ReActPlus, ReActPlusSettings
 from .retrievers import Retriever, RetrieverHandle
@@ -49,6 +50,7 @@ __all__ = [
     "IRCoT",
     "IRCoTSettings",
     "Iterative",
+    "Memo",
     "OneCallSettings",
     "OracleGate",
     "Plan",

@@ -11,9 +11,9 @@ over the answer span alone; the search query carries the answers so far, as iter
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
@@ -45,6 +45,8 @@ class ActiveQA(Solver):
     Args:
         retriever: An index or anything with ``search(query, k)``.
         gate: A name, which is a setting, or a gate of your own, which then decides in its place.
+        gates: Gates of your own by step (``hop``, which is ``gate``, and ``final``); one that needs no draft spares the
+            call that would make it.
         decomposer: A name, which is a setting, or a decomposer of your own.
         **settings: See :class:`hopgate.programs.ActiveSettings`.
 
@@ -52,7 +54,7 @@ class ActiveQA(Solver):
     answer even where the setting ``abstain`` keeps it back.
 
     Raises:
-        InputError: A setting is unknown or out of range.
+        InputError: A setting is unknown or out of range, or a step is.
 
     Example:
         >>> dspy.configure(lm=lm_from_config("embedded/qwen2.5-coder-1.5b"), adapter=CompactAdapter())  # doctest: +SKIP
@@ -60,19 +62,28 @@ class ActiveQA(Solver):
     """
 
     _settings_of: type[ActiveSettings] = ActiveSettings
+    steps: ClassVar[tuple[Step, ...]] = ("hop", "final")
+    """Where it decides on keeping an answer."""
 
     def __init__(
         self,
         retriever: Any,
         *,
         gate: str | Gate | None = None,
+        gates: Mapping[Step, Gate] | None = None,
         decomposer: str | Decomposer | None = None,
         **settings: Any,
     ) -> None:
+        own = dict(gates or {})
+        if unknown := set(own) - set(self.steps):
+            raise InputError(f"`gates`: there is no step {sorted(unknown)[0]!r}; there are {', '.join(self.steps)}")
+        if gate is not None and "hop" in own:
+            raise InputError("`gate` and the hop's own in `gates` are the same; give one of them")
         named = {"gate": gate, "decomposer": decomposer}
         settings.update({name: value for name, value in named.items() if isinstance(value, str)})
         super().__init__(retriever, validated(self._settings_of, settings))
         self.gate = None if isinstance(gate, str) else checked("gate", gate, Gate)
+        self.gates: dict[str, Gate] = {step: checked(f"gates[{step!r}]", one, Gate) for step, one in own.items()}
         self.decomposer = None if isinstance(decomposer, str) else checked("decomposer", decomposer, Decomposer)
         self.next_sub_question = dspy.Predict(NextSubQuestion)
         self.next_with_draft = dspy.Predict(NextWithDraft)
@@ -98,7 +109,7 @@ class ActiveQA(Solver):
         if trajectory.answer is not None:
             return trajectory
         settings: ActiveSettings = self.settings.values
-        hopper = Hopper(settings, self._gate("hop"), self._demos)
+        hopper = Hopper(settings, self.gate_at("hop"), self._demos)
         last_check: Told | None = None
         if trajectory.open is not None:
             trajectory = yield from hopper.read(trajectory, trajectory.open)
@@ -123,14 +134,16 @@ class ActiveQA(Solver):
                 yield Reached(trajectory)
         return (yield from self._finish(trajectory, settings, last_check))
 
-    def _gate(self, step: Step) -> Gate:
-        """What decides at a step."""
+    def gate_at(self, step: Step) -> Gate:
+        """What decides at a step: a gate of its own, or the settings."""
+        if step in self.gates:
+            return self.gates[step]
         settings: ActiveSettings = self.settings.values
         return ThresholdGate(settings.tau_final) if step == "final" else self.gate or gate_of(settings)
 
     def _next(self, trajectory: Trajectory, settings: ActiveSettings) -> Decomposition:
         decomposer = self.decomposer or (Iterative() if settings.decomposer == "iterative" else Plan())
-        gate = self._gate("hop")
+        gate = self.gate_at("hop")
         if settings.fused_hop and isinstance(decomposer, Iterative) and gate.needs_draft:
             decomposer = Fused(confidence=gate.needs_confidence)
         first = settings.start == "question" and not trajectory.hops and not isinstance(decomposer, Plan)
@@ -144,7 +157,7 @@ class ActiveQA(Solver):
         self, trajectory: Trajectory, settings: ActiveSettings
     ) -> Generator[Any, Any, tuple[Trajectory, Told | None]]:
         """Compose an answer after a hop: the trajectory, finished if it is kept, and the call if one was made."""
-        gate, last, told = self._gate("final"), len(trajectory.hops) - 1, None
+        gate, last, told = self.gate_at("final"), len(trajectory.hops) - 1, None
         made = trajectory.decision("final", last)
         if made is None:
             if not gate.needs_draft:

@@ -24,14 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import dspy
 
-from ..core import InputError
 from ..lms.confidence import AnswerConfidence
 from ..signatures import AnswerDirectly, AnswerFromPassages
-from .active import ActiveQA, checked
+from .active import ActiveQA
 from .baselines import answer_demos
 from .decomposers import Decomposer, tried
 from .gates import ConstantGate, Draft, Gate, RandomGate, ThresholdGate, keeps_final
@@ -65,6 +64,7 @@ class Escalation(ActiveQA):
     """
 
     _settings_of = EscalationSettings
+    steps: ClassVar[tuple[Step, ...]] = get_args(Step)
 
     def __init__(
         self,
@@ -75,24 +75,19 @@ class Escalation(ActiveQA):
         decomposer: str | Decomposer | None = None,
         **settings: Any,
     ) -> None:
-        own = dict(gates or {})
-        if unknown := set(own) - set(get_args(Step)):
-            raise InputError(f"`gates`: there is no step {sorted(unknown)[0]!r}; there are {', '.join(get_args(Step))}")
-        if gate is not None and "hop" in own:
-            raise InputError("`gate` and the hop's own in `gates` are the same; give one of them")
-        super().__init__(retriever, gate=own.pop("hop", gate), decomposer=decomposer, **settings)
-        self.gates: dict[str, Gate] = {step: checked(f"gates[{step!r}]", one, Gate) for step, one in own.items()}
+        super().__init__(retriever, gate=gate, gates=gates, decomposer=decomposer, **settings)
         self.recall = dspy.Predict(AnswerDirectly)
         self.respond = dspy.Predict(AnswerFromPassages)
 
-    def _gate(self, step: Step) -> Gate:
+    def gate_at(self, step: Step) -> Gate:
+        """What decides at a step: a gate of its own, or the settings."""
         settings: EscalationSettings = self.settings.values
         if step in self.gates:
             return self.gates[step]
         if step == "memory":
             return ThresholdGate(settings.tau_memory)
         if step != "grounded":
-            return super()._gate(step)
+            return super().gate_at(step)
         if settings.escalate == "threshold":
             return ThresholdGate(settings.tau_grounded)
         if settings.escalate == "random":
@@ -120,7 +115,7 @@ class Escalation(ActiveQA):
             trajectory = yield from self._from_memory(trajectory, settings)
         if not settings.grounded or trajectory.answer is not None:
             return trajectory, None
-        gate = self._gate("grounded")
+        gate = self.gate_at("grounded")
         hop = given or (trajectory.hops[0] if trajectory.hops else Hop(trajectory.question, whole=True))
         to_read = given is not None or hop.query is None
         if given is None and hop.query is None:
@@ -147,7 +142,7 @@ class Escalation(ActiveQA):
         return replace(trajectory, passages=hop.passages, stop_reason="confident"), told
 
     def _from_memory(self, trajectory: Trajectory, settings: EscalationSettings) -> Steps:
-        gate, told = self._gate("memory"), None
+        gate, told = self.gate_at("memory"), None
         if not gate.needs_draft:
             return trajectory
         if not trajectory.hops:

@@ -18,6 +18,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ..core import ConfidenceError, InputError, Passage
 from ..lms.confidence import answer_confidence
+from .memo import Memo
 from .metering import Meter
 from .requests import Ask, Find, Found, Ran, Reached, Run, Steps, Told
 from .retrievers import RetrieverHandle
@@ -35,7 +36,12 @@ class Solver(dspy.Module):
     Args:
         retriever: What to search with; ``None`` for programs that never search.
         settings: The program's settings.
+
+    Attributes:
+        memo: What its own requests are first looked up in, if it is given one.
     """
+
+    memo: Memo | None = None
 
     def __init__(self, retriever: Any, settings: ProgramSettings) -> None:
         super().__init__()
@@ -92,14 +98,23 @@ class Solver(dspy.Module):
     # --- carrying requests out ----------------------------------------------------------------------------------------
 
     def _carry_out(self, request: Ask | Find | Run) -> Told | Found | Ran:
-        if isinstance(request, Ask):
-            return self._ask(request)
-        return self._find(request) if isinstance(request, Find) else self._run(request)
+        if isinstance(request, Run):
+            return self._run(request)
+        if self.memo is not None and (known := self.memo.recall(request)) is not None:
+            return known
+        return self._noted(request, self._ask(request) if isinstance(request, Ask) else self._find(request))
 
     async def _acarry_out(self, request: Ask | Find | Run) -> Told | Found | Ran:
-        if isinstance(request, Ask):
-            return await self._aask(request)
-        return await (self._afind(request) if isinstance(request, Find) else self._arun(request))
+        if isinstance(request, Run):
+            return await self._arun(request)
+        if self.memo is not None and (known := self.memo.recall(request)) is not None:
+            return known
+        return self._noted(request, await (self._aask(request) if isinstance(request, Ask) else self._afind(request)))
+
+    def _noted(self, request: Ask | Find, outcome: Told | Found) -> Told | Found:
+        if self.memo is not None:
+            self.memo.keep(request, outcome)
+        return outcome
 
     def _call(self, ask: Ask) -> _Call:
         predictor = getattr(self, ask.step)

@@ -1,0 +1,102 @@
+"""Decision trees of a program on questions, recorded once: the exact score and cost at every threshold.
+
+    python benchmarks/trees.py record DATA --index INDEX --program escalation --rows 1:60 --leaves 8 \
+        --out benchmarks/results/hotpot-train-escalation-trees.jsonl
+    python benchmarks/trees.py report benchmarks/results/hotpot-train-escalation-trees.jsonl
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+from index_common import table
+
+
+@click.group()
+def main() -> None:
+    """See the module's description."""
+
+
+@main.command()
+@click.argument("data")
+@click.option("--index", "index_path", required=True, help="Folder of the index, or address of an index server.")
+@click.option("--program", "name", default="escalation", show_default=True, help="escalation or active, or a state.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the program.")
+@click.option("--split", help="Split of the data.")
+@click.option("--rows", help="First and last question, counted from 1: 1:60.")
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+@click.option("--leaves", default=8, show_default=True, help="Limit on the leaves of a question.")
+@click.option("--lm", "model", help="The LM; the embedded one by default.")
+@click.option("--seconds", type=float, help="Stop between questions after so long; the next call goes on.")
+@click.option("--retry-errors", is_flag=True, help="Explore questions again that failed before.")
+def record(
+    data: str,
+    index_path: str,
+    name: str,
+    settings: tuple[str, ...],
+    split: str | None,
+    rows: str | None,
+    out: Path,
+    leaves: int,
+    model: str | None,
+    seconds: float | None,
+    retry_errors: bool,
+) -> None:
+    """Record trees; a run that was stopped goes on where it was. DSPy's cache is used, so that calls of other programs
+    on the same questions are not made again."""
+    import dspy
+
+    from hopgate.cli.run_inputs import lm_of, program_of, questions_of
+    from hopgate.evaluation import Budget
+    from hopgate.lms import CompactAdapter
+    from hopgate.optimizers import TreeProgress, record_trees
+
+    first, _, last = (rows or ":").partition(":")
+    chosen = (int(first or 1), int(last or 10**9)) if rows else None
+    questions, manifest = questions_of(data, split, None, None, 0, None, chosen)
+    program = program_of(name, None, settings, index_path, None).program
+
+    def progress(told: TreeProgress) -> None:
+        click.echo(
+            f"{told.done}/{told.total} questions, {told.leaves} leaves, {told.calls} LM calls, {told.errors} failed, "
+            f"{told.seconds:.0f} s",
+            err=True,
+        )
+
+    with dspy.context(lm=lm_of(model, (), cache=True), adapter=CompactAdapter()):
+        trees = record_trees(
+            program,
+            questions,
+            out,
+            leaves=leaves,
+            retries=1,
+            retry_errors=retry_errors,
+            budget=Budget(seconds=seconds),
+            data=manifest,
+            on_progress=progress,
+        )
+    if trees.stopped:
+        click.echo(f"Stopped: {trees.stopped}; the same command goes on.", err=True)
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+def report(path: Path) -> None:
+    """Print what was explored."""
+    from hopgate.optimizers import read_trees
+
+    trees = read_trees(path)
+    found = trees.explored
+    leaves = [len(tree.leaves) for tree in found]
+    calls = [sum(leaf.new_calls for leaf in tree.leaves) for tree in found]
+    rows = [[
+        len(trees.trees), sum(tree.error is not None for tree in trees.trees), sum(tree.exact for tree in found),
+        sum(tree.complete for tree in found), f"{np.mean(leaves):.1f} (at most {max(leaves)})", f"{np.mean(calls):.1f}",
+    ]]  # fmt: skip
+    table(["questions", "failed", "exact", "complete", "leaves", "LM calls"], rows)
+
+
+if __name__ == "__main__":
+    main()
