@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .active import ActiveQA
-from .baselines import RAG, ChainOfThought, Direct, OneCallSettings
+from .baselines import RAG, ChainOfThought, Direct
 from .corrector import Dr3Settings
 from .decomposers import Decomposer, Fused, Iterative, Plan
 from .discriminator import Discriminator, DiscriminatorSettings, Verdict
@@ -51,7 +51,6 @@ __all__ = [
     "IRCoTSettings",
     "Iterative",
     "Memo",
-    "OneCallSettings",
     "OracleGate",
     "Plan",
     "ProgramSettings",

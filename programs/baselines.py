@@ -6,7 +6,7 @@
     ChainOfThought   question ──► reasoning ────────────► answer
     RAG              question ──► search ──► passages ──► answer
 
-They show no worked examples unless they are told to, with the setting ``examples``.
+They show the worked examples that multi-hop programs show, in a form of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import dspy
-from pydantic import Field
 
 from ..signatures import AnswerDirectly, AnswerFromPassages
 from .chains import CHAIN_EXAMPLES, distinct, sentences
@@ -26,26 +25,15 @@ from .trajectory import Cost, Trajectory
 from .transcript import shorten
 
 
-class OneCallSettings(ExampleSettings):
-    """Settings of the programs that answer in one call.
-
-    Attributes:
-        examples: Worked examples, as finished trajectories or their JSON; none unless given, ``None`` shows those of
-            hopgate.
-    """
-
-    examples: list[dict[str, Any]] | None = Field(default_factory=list)
-
-
 class Direct(Solver):
     """Answer from the LM's own knowledge, in one call.
 
     Args:
-        **settings: See :class:`OneCallSettings`.
+        **settings: See :class:`hopgate.programs.ExampleSettings`.
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(None, validated(OneCallSettings, settings))
+        super().__init__(None, validated(ExampleSettings, settings))
         self.respond = dspy.Predict(AnswerDirectly)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
@@ -57,11 +45,11 @@ class ChainOfThought(Solver):
     """Reason, then answer, from the LM's own knowledge (Wei et al. 2022).
 
     Args:
-        **settings: See :class:`OneCallSettings`.
+        **settings: See :class:`hopgate.programs.ExampleSettings`.
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(None, validated(OneCallSettings, settings))
+        super().__init__(None, validated(ExampleSettings, settings))
         self.respond = dspy.ChainOfThought(AnswerDirectly)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
@@ -74,17 +62,17 @@ class RAG(Solver):
 
     Args:
         retriever: An index or anything with ``search(query, k)``.
-        **settings: See :class:`OneCallSettings`.
+        **settings: See :class:`hopgate.programs.ExampleSettings`.
     """
 
     def __init__(self, retriever: Any, **settings: Any) -> None:
-        super().__init__(retriever, validated(OneCallSettings, settings))
+        super().__init__(retriever, validated(ExampleSettings, settings))
         self.respond = dspy.Predict(AnswerFromPassages)
 
     def _steps(self, question: str, trajectory: Trajectory) -> Steps:
         if trajectory.answer is not None:
             return trajectory
-        settings: OneCallSettings = self.settings.values
+        settings: ExampleSettings = self.settings.values
         if not trajectory.passages:
             searched: Found = yield Find(question, settings.k)
             cost = trajectory.other_cost + searched.cost + Cost(passages_read=len(searched.passages))

@@ -170,7 +170,7 @@ class Escalation(ActiveQA):
         settings: EscalationSettings,
         part: Literal["passages"] | None = None,
     ) -> Ask:
-        demos = answer_demos(settings, part) if settings.whole_examples else ()
+        demos = answer_demos(settings, part)
         needed = gate.needs_confidence or settings.abstain
         return Ask(step, "answer", inputs, demos, confidence=needed, tentative=True)
 

@@ -119,7 +119,6 @@ class EscalationSettings(ActiveSettings):
         escalate: Whether that ``threshold`` decides on going on to sub-questions; or the program does so ``always``
             (without reading the question's passages), ``never``, or at ``random``.
         escalation_rate: Share of the questions that ``random`` goes on with.
-        whole_examples: Whether the first two steps show the worked examples, as ``Direct`` and ``RAG`` do if told to.
         prefer: Which answer to give after sub-questions: the ``last``, or the more ``confident`` one of the last and
             the one read from the question's own passages.
     """
@@ -130,7 +129,6 @@ class EscalationSettings(ActiveSettings):
     tau_grounded: float = Field(default=-0.2, le=0)
     escalate: Literal["threshold", "always", "never", "random"] = "threshold"
     escalation_rate: float = Field(default=0.5, ge=0, le=1)
-    whole_examples: bool = False
     prefer: Literal["last", "confident"] = "last"
 
 

@@ -30,11 +30,10 @@ def prompt(program: Solver) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_worked_examples_unless_told_to(name: str, index: Any) -> None:
-    program = made(name, index)
+def test_worked_examples_are_shown_unless_told_not_to(name: str, index: Any) -> None:
+    program = made(name, index, examples=[])
     assert DEFAULT_EXAMPLES[0].question not in prompt(program)
-    program.settings.update(examples=None)
-    shown = prompt(program)
+    shown = prompt(made(name, index))
     for example in DEFAULT_EXAMPLES:
         assert f"Question: {example.question}" in shown
         assert f"Answer: {example.answer}\n" in shown
@@ -46,7 +45,7 @@ def test_worked_examples_have_the_form_of_each_program(index: Any) -> None:
     reasoning = (
         "The architect of the Halden Lighthouse was Ivar Brenne. Ivar Brenne was born in 1868. So the answer is: "
     )
-    shown = {name: prompt(made(name, index, examples=None)) for name in NAMES}
+    shown = {name: prompt(made(name, index)) for name in NAMES}
     assert f"Passages:\n[1] {passage}" in shown["rag"]
     assert "Passages: none\nQuestion: Were the composers" in shown["rag"]
     assert f"Reasoning: {reasoning}1868.\nAnswer: 1868" in shown["cot"]
@@ -55,7 +54,7 @@ def test_worked_examples_have_the_form_of_each_program(index: Any) -> None:
 
 
 def test_passages_of_worked_examples_are_cut_like_others(index: Any) -> None:
-    assert "[1] Halden Lighthouse | The Halden ...\n" in prompt(RAG(index, examples=None, passage_words=5))
+    assert "[1] Halden Lighthouse | The Halden ...\n" in prompt(RAG(index, passage_words=5))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -159,10 +159,10 @@ def test_without_the_first_two_steps_it_is_active_qa(index: Any, changes: dict[s
 
 
 def test_its_first_steps_are_the_calls_of_direct_and_of_standard_rag(index: Any) -> None:
-    for examples, whole in (([], False), (None, True)):
+    for examples in ([], None):
         _, direct = run(None, World(), program=lambda _, **given: Direct(**given), examples=examples)
         _, rag = run(index, World(), program=RAG, examples=examples)
-        _, lm = run(index, World(**SURE_READING), whole_examples=whole)
+        _, lm = run(index, World(**SURE_READING), examples=examples)
         assert lm.engine.prompts == [*direct.engine.prompts, *rag.engine.prompts]
 
 
