@@ -34,6 +34,7 @@ COMMANDS = {
     "gate": "gate.py report results/musique-drafts.jsonl",
     "tau-musique": "gate.py fit results/musique-drafts.jsonl",
     "tau-sample": "gate.py fit results/sample-train-drafts.jsonl",
+    "discriminator": "discriminator.py report results/discriminator.jsonl",
     "adapters": "hopgate compare --format markdown results/hotpot-dev-rag-compact.jsonl "
     "results/hotpot-dev-rag-chat.jsonl",
     "adapter-tokens": "adapters.py report results/adapter-tokens.jsonl",

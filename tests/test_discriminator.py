@@ -72,7 +72,7 @@ def test_kinds_that_are_known_are_not_named_again() -> None:
 def test_the_margin_of_the_verdicts_decides(
     spoken: str, alternatives: dict[str, float], verdict: str, margin: float
 ) -> None:
-    found = judge(Reply(spoken, -0.5, alternatives))
+    found = judge(Reply(spoken, -0.5, alternatives), threshold=0.5)
     assert found.verdict == verdict
     assert found.probability == pytest.approx(1 / (1 + math.exp(-margin)))
 
