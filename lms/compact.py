@@ -44,8 +44,8 @@ ONE_LINE_KEY = "one_line"
 which saves the tokens of whatever a small model would write after its answer."""
 
 STOP_KEY = "stop"
-"""Key in the last output field's ``json_schema_extra``: texts at which an LM that continues the transcript stops, such as
-the label of the line that the program writes next."""
+"""Key in the last output field's ``json_schema_extra``: texts at which an LM that continues the transcript stops, such
+as the label of the line that the program writes next."""
 
 IMPLIED_KEY = "implied_instruction"
 """Key in an output field's ``json_schema_extra``: an instruction that the worked examples say already. Small models
