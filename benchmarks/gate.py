@@ -129,13 +129,16 @@ def report(path: Path) -> None:
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 def fit(path: Path) -> None:
     """Fit tau on the drafts of kind `fork`."""
-    from hopgate.optimizers import fit_tau
+    from hopgate.optimizers import Tradeoff, drafts_as_trees, fit_tau
 
     rows = find(read(path), kind="fork")
     # The gate never keeps an echo, so an echo is no evidence on where tau should be.
-    found = fit_tau([None if r["echo"] else r["mean"] for r in rows], [r["right"] for r in rows])
-    right = "" if found.precision is None else f", and {found.precision:.2f} of these are right"
-    print(f"tau {found.tau:.3f}: of {found.drafts} drafts {found.kept:.2f} stand at or above it{right}")
+    means = [None if r["echo"] else r["mean"] for r in rows]
+    # Half a search's worth: a right draft that is kept counts as much as a wrong one.
+    tau = fit_tau(drafts_as_trees(means, [r["right"] for r in rows]), Tradeoff(0.5), folds=0).thresholds["hop"]
+    kept = [row for row, mean in zip(rows, means, strict=True) if mean is not None and mean >= tau]
+    right = f", and {_right(kept)} of these are right" if kept else ""
+    print(f"tau {tau:.3f}: of {len(rows)} drafts {len(kept) / len(rows):.2f} stand at or above it{right}")
 
 
 def _right(rows: list[Record]) -> str:

@@ -2,16 +2,20 @@
 
     python benchmarks/trees.py record DATA --index INDEX --program escalation --rows 1:60 --leaves 8 \
         --out benchmarks/results/hotpot-train-escalation-trees.jsonl
-    python benchmarks/trees.py report benchmarks/results/hotpot-train-escalation-trees.jsonl
+    python benchmarks/trees.py report benchmarks/results/hotpot-train-escalation-trees.jsonl --apply OTHER.jsonl
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 from index_common import table
+
+if TYPE_CHECKING:
+    from hopgate.evaluation import Interval
 
 
 @click.group()
@@ -83,9 +87,20 @@ def record(
 
 @main.command()
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
-def report(path: Path) -> None:
-    """Print what was explored."""
-    from hopgate.optimizers import read_trees
+@click.option("--apply", "other", type=click.Path(path_type=Path, exists=True), help="Trees of other questions.")
+def report(path: Path, other: Path | None) -> None:
+    """Print what was explored, the ends, what each rule chooses, and how thresholds do on other questions."""
+    from hopgate.optimizers import (
+        Tradeoff,
+        WithinBest,
+        WithinBudget,
+        always,
+        fit_tau,
+        never,
+        oracle,
+        read_trees,
+        transfer,
+    )
 
     trees = read_trees(path)
     found = trees.explored
@@ -96,6 +111,44 @@ def report(path: Path) -> None:
         sum(tree.complete for tree in found), f"{np.mean(leaves):.1f} (at most {max(leaves)})", f"{np.mean(calls):.1f}",
     ]]  # fmt: skip
     table(["questions", "failed", "exact", "complete", "leaves", "LM calls"], rows)
+    rows = []
+    for name, point in (("never", never(trees)), ("always", always(trees)), ("oracle", oracle(trees))):
+        rows.append([name, "", f"{point.score:.3f}", f"{point.retrievals:.2f}", f"{point.lm_calls:.2f}", "", ""])
+    rules = {
+        "EM - .05 a search": Tradeoff(0.05),
+        "within 2 points of the best": WithinBest(0.02),
+        "within 1 search": WithinBudget(1.0),
+        "within 1.5 searches": WithinBudget(1.5),
+        "within 2 searches": WithinBudget(2.0),
+    }
+    for name, rule in rules.items():
+        fitted = fit_tau(trees, rule)
+        point, held = fitted.point, fitted.held_out
+        shown = ", ".join(f"{step} {tau:.3f}" for step, tau in fitted.thresholds.items())
+        rows.append([
+            name, shown + (" (the original)" if fitted.kept_original else ""), f"{point.score:.3f}",
+            f"{point.retrievals:.2f}", f"{point.lm_calls:.2f}", "-" if held is None else _shown(held),
+            ", ".join(fitted.unresolved) or "none",
+        ])  # fmt: skip
+    table(["rule", "thresholds", "EM", "searches", "LM calls", "EM held out", "not resolved"], rows)
+    if other is None:
+        return
+    moved = transfer(trees, read_trees(other))
+    rows = [
+        [
+            row.budget, f"{row.fitted.point.score:.3f} at {row.fitted.point.retrievals:.2f}", _shown(row.score),
+            _shown(row.retrievals), _shown(row.random), _shown(row.gain), f"{row.oracle.score:.3f}", row.nearest,
+        ]
+        for row in moved.rows
+    ]  # fmt: skip
+    for name, point in (("always", moved.always), ("never", moved.never)):
+        rows.append([name, "", f"{point.score:.3f}", f"{point.retrievals:.2f}", "", "", "", point.nearest])
+    table(["budget", "EM here", "EM there", "searches", "random", "gain", "oracle", "nearest"], rows)
+
+
+def _shown(found: Interval) -> str:
+    ends = "" if found.low is None or found.high is None else f" [{found.low:.3f}, {found.high:.3f}]"
+    return f"{found.value:.3f}{ends}"
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class Tree:
         """Whether thresholds, one a step, lead along a path."""
         return all(low < high for low, high in self.intervals(path).values())
 
-    def leaf_at(self, thresholds: Mapping[Step, float]) -> tuple[Leaf, bool]:
+    def leaf_at(self, thresholds: Mapping[str, float]) -> tuple[Leaf, bool]:
         """The leaf that thresholds lead to, and whether it is that one.
 
         Where it was not explored, the explored leaf is taken that shares most decisions with it from the root on.
@@ -132,11 +132,11 @@ class Tree:
         Args:
             thresholds: Threshold of each step, in nats.
         """
-        left, position, exact = self.leaves, 0, True
+        left, position, exact = list(self.leaves), 0, True
         while len(left) > 1:
             node = left[0].path[position][0]
             kept = self.nodes[node].mean >= thresholds[self.nodes[node].step]
-            same = tuple(leaf for leaf in left if leaf.path[position][1] is kept)
+            same = [leaf for leaf in left if leaf.path[position][1] is kept]
             left, position, exact = same or left, position + 1, exact and bool(same)
         rest = left[0].path[position:]
         exact = exact and all(

@@ -147,7 +147,7 @@ def _steps(program: Any) -> tuple[Step, ...]:
             f"decision trees are recorded of programs with thresholds, ActiveQA and Escalation, and not of "
             f"{type(program).__name__}"
         )
-    found = tuple(step for step in program.steps if program.gate_at(step).needs_confidence)
+    found: tuple[Step, ...] = tuple(step for step in program.steps if program.gate_at(step).needs_confidence)
     if not found:
         raise InputError("no gate of the program needs a confidence, so there is nothing to explore")
     return found
