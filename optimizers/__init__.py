@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .calibration import CalibratedGate, Calibrator, Quality, calibrate, fit_calibrator, quality
 from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_curve
 from .fitting import SETTING_OF, Fitted, drafts_as_trees, fit_tau
 from .references import Chance, always, leaf_probabilities, never, oracle, random_at
@@ -14,12 +15,15 @@ from .trees import TreeProgress, record_trees
 __all__ = [
     "SETTING_OF",
     "AtBudget",
+    "CalibratedGate",
+    "Calibrator",
     "Chance",
     "Curve",
     "Fitted",
     "Leaf",
     "Node",
     "Point",
+    "Quality",
     "Rule",
     "Score",
     "Thresholds",
@@ -31,12 +35,15 @@ __all__ = [
     "WithinBest",
     "WithinBudget",
     "always",
+    "calibrate",
     "drafts_as_trees",
     "evaluate_at",
+    "fit_calibrator",
     "fit_tau",
     "leaf_probabilities",
     "never",
     "oracle",
+    "quality",
     "random_at",
     "read_trees",
     "record_trees",
