@@ -3,6 +3,7 @@
     python benchmarks/trees.py record DATA --index INDEX --program escalation --rows 1:60 --leaves 8 \
         --out benchmarks/results/hotpot-train-escalation-trees.jsonl
     python benchmarks/trees.py report benchmarks/results/hotpot-train-escalation-trees.jsonl --apply OTHER.jsonl
+    python benchmarks/trees.py transfer --train RAG.jsonl ESCALATED.jsonl --test RAG.jsonl ESCALATED.jsonl
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from index_common import table
 
 if TYPE_CHECKING:
     from hopgate.evaluation import Interval
+    from hopgate.optimizers import Transfer, Tree
 
 
 @click.group()
@@ -133,17 +135,41 @@ def report(path: Path, other: Path | None) -> None:
     table(["rule", "thresholds", "EM", "searches", "LM calls", "EM held out", "not resolved"], rows)
     if other is None:
         return
-    moved = transfer(trees, read_trees(other))
+    _print(transfer(trees, read_trees(other)))
+
+
+@main.command("transfer")
+@click.option("--train", nargs=2, multiple=True, required=True, metavar="KEPT GONE_ON", help="Runs to fit on.")
+@click.option("--test", nargs=2, multiple=True, required=True, metavar="KEPT GONE_ON", help="Runs to apply to.")
+def transfer_runs(train: tuple[tuple[str, str], ...], test: tuple[tuple[str, str], ...]) -> None:
+    """Fit the threshold of the grounded answer for several budgets on some runs, and apply it to others.
+
+    KEPT is a run of rag, GONE_ON one of escalation with memory=false and tau_grounded=0.
+    """
+    from hopgate.evaluation import read_runs
+    from hopgate.optimizers import runs_as_trees, transfer
+
+    def trees(pairs: tuple[tuple[str, str], ...]) -> list[Tree]:
+        return [tree for pair in pairs for tree in runs_as_trees(*read_runs(pair))]
+
+    fitted_on, applied_to = trees(train), trees(test)
+    print(f"Fitted on {len(fitted_on)} questions, applied to {len(applied_to)} others.\n")
+    _print(transfer(fitted_on, applied_to))
+
+
+def _print(moved: Transfer) -> None:
     rows = [
         [
-            row.budget, f"{row.fitted.point.score:.3f} at {row.fitted.point.retrievals:.2f}", _shown(row.score),
+            row.budget, ", ".join(f"{step} {tau:.3f}" for step, tau in row.fitted.thresholds.items()),
+            f"{row.fitted.point.score:.3f} at {row.fitted.point.retrievals:.2f}", _shown(row.score),
             _shown(row.retrievals), _shown(row.random), _shown(row.gain), f"{row.oracle.score:.3f}", row.nearest,
         ]
         for row in moved.rows
     ]  # fmt: skip
     for name, point in (("always", moved.always), ("never", moved.never)):
-        rows.append([name, "", f"{point.score:.3f}", f"{point.retrievals:.2f}", "", "", "", point.nearest])
-    table(["budget", "EM here", "EM there", "searches", "random", "gain", "oracle", "nearest"], rows)
+        rows.append([name, "", "", f"{point.score:.3f}", f"{point.retrievals:.2f}", "", "", "", point.nearest])
+    header = ["budget", "thresholds", "EM where fitted", "EM on others", "searches", "random", "gain", "oracle"]
+    table([*header, "nearest"], rows)
 
 
 def _shown(found: Interval) -> str:

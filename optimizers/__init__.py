@@ -7,6 +7,7 @@ from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_
 from .fitting import SETTING_OF, Fitted, drafts_as_trees, fit_tau
 from .references import Chance, always, leaf_probabilities, never, oracle, random_at
 from .rules import Rule, Tradeoff, WithinBest, WithinBudget
+from .run_trees import runs_as_trees
 from .transfer import AtBudget, Transfer, transfer
 from .tree_files import Trees, read_trees
 from .tree_schema import Leaf, Node, Tree
@@ -47,6 +48,7 @@ __all__ = [
     "random_at",
     "read_trees",
     "record_trees",
+    "runs_as_trees",
     "scored_by",
     "tau_curve",
     "transfer",
