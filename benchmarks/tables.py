@@ -28,7 +28,8 @@ DOCUMENT = HERE / "README.md"
 DATA = HERE.parent.parent / "shared" / "data"
 
 COMMANDS = {
-    "hotpot": "hopgate compare --format markdown results/hotpot-dev-rag.jsonl results/hotpot-dev-active.jsonl",
+    "hotpot": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl results/hotpot-dev-direct-40.jsonl "
+    "results/hotpot-dev-cot-40.jsonl results/hotpot-dev-active-40.jsonl",
     "sample": "hopgate compare --format markdown results/sample-test-direct.jsonl results/sample-test-active.jsonl",
     "worlds": "sample_worlds.py results/sample-test-active.jsonl --labels results/sample-test-memory-labels.json",
     "gate": "gate.py report results/musique-drafts.jsonl",
