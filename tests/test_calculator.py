@@ -78,6 +78,119 @@ def test_what_cannot_be_calculated_is_one_error(expression: str) -> None:
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ('"4 May 1868" < "3 May 1940"', "yes"),
+        ('"4 May 1868" > "1868-05-03"', "yes"),
+        ('"4 May 1868" >= "May 4, 1868"', "yes"),
+        ('"4 May 1868" == "1868-05-04"', "yes"),
+        ('"4 May 1868" != "1868-05-04"', "no"),
+        ('"9" < "10"', "yes"),
+        ('"1,500" < "900"', "no"),
+        ('"1500" == 1500', "yes"),
+        ('"1868" < "3 May 1940"', "yes"),
+        ('"4 May 1868" < 1900', "yes"),
+        ('"Oslo" == "Oslo"', "yes"),
+        ('"Oslo" != "Rome"', "yes"),
+        ('max("9", "10")', "10"),
+        ('min("4 May 1940", "5 May 1868")', "5 May 1868"),
+        ('count(date("4 May 1868"), date("1868-05-04"))', "1"),
+        ('count("4 May 1868", date("1868-05-04"), "May 4, 1868")', "1"),
+        ('count("4 May 1868", "5 May 1868", 1, "1", "Oslo")', "4"),
+    ],
+)
+def test_texts_are_compared_as_the_numbers_or_dates_that_they_are(expression: str, value: str) -> None:
+    assert calculate(expression) == value
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [('"Brahms"', '"Verdi"'), ('"Brahms"', "5"), ('"Brahms"', '"4 May 1868"'), ('"4 May"', '"5 May"')],
+)
+def test_texts_that_are_neither_have_no_order(operator: str, left: str, right: str) -> None:
+    for expression in (f"{left} {operator} {right}", f"{right} {operator} {left}", f"max({left}, {right})"):
+        with pytest.raises(CalculationError):
+            calculate(expression)
+
+
+@given(days, days)
+def test_texts_of_dates_are_in_the_order_of_time(left: date, right: date) -> None:
+    first, second = f'"{left.day} {left:%B} {left.year}"', f'"{right}"'
+    assert calculate(f"{first} < {second}") == ("yes" if left < right else "no")
+    assert calculate(f"{first} == {second}") == ("yes" if left == right else "no")
+    assert calculate(f"count(date({first}), date({second}))") == ("1" if left == right else "2")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "round(5, -99*99*99*9)", "round(5, 99*99*99*9)", "round(5.5, -99*99*99*99)", "round(5, 0.5)", "round('5')",
+        "round(5, -16)", "round(2 ** 64, -99 ** 9)", 'round("a", 1)', "round(date('1868'))",
+        "0 ** -1", "2 ** -99999", "abs('a')", "max('abc')", "min('abc')", "max(7)", "count(*'abc')",
+    ],
+)  # fmt: skip
+def test_no_argument_makes_a_function_run_on(expression: str) -> None:
+    with pytest.raises(CalculationError):
+        calculate(expression)
+
+
+@pytest.mark.parametrize("piece", ["a", " if ", " else ", "a if ", " else a", "a if b else ", "1+", "(", "9", " "])
+def test_a_long_expression_is_refused_before_it_is_read(piece: str) -> None:
+    with pytest.raises(CalculationError):
+        calculate("x" + piece * 100_000 + "x", known="1,234 and 5,678 " * 1000)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '"5" in "15"',
+        '"5" not in "15"',
+        "1 is 1",
+        "1 is not 2",
+        "3 if 1 is 2 else 4",
+        "1 > 2 > (1 in 2)",
+        "1 @ 2",
+        "1 | 2",
+    ],
+)
+def test_an_operator_that_is_not_offered_is_that_error(expression: str) -> None:
+    with pytest.raises(CalculationError):
+        calculate(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "0xfff + 1", "0b111 + 1", "0o17 + 1", "1e9 + 1", "1E2 + 1", "1_234 + 1", "1j * 1j", "True + 1", "None == 1",
+        'years("18" "68", "1911")', r'years("\x31868", "1911")', 'date("186" "8") < 12', "b'1911' == b'1911'",
+    ],
+)  # fmt: skip
+def test_numbers_cannot_be_hidden_from_what_is_known(expression: str) -> None:
+    with pytest.raises(CalculationError):
+        calculate(expression, known="built in 1911")
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 / 10000000", "0.0000001"), ("3 / 100000", "0.00003"), ("-3 / 100000", "-0.00003"), ("2 / 3", "0.666667"),
+        ("10 ** 15 / 1", "1000000000000000"), ("1 / 4", "0.25"), ("0 / 5", "0"), ("-0.0 * 1", "0"),
+        ("2 / 30000", "0.0000666667"), ("round(2 / 3, 2)", "0.67"), ("round(1234, -2)", "1200"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_plainly(expression: str, value: str) -> None:
+    assert calculate(expression) == value
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
+def test_a_share_is_never_rounded_to_nothing(part: int, whole: int) -> None:
+    said = calculate(f"{part} / {whole}")
+    assert "e" not in said
+    assert float(said) == pytest.approx(part / whole, rel=1e-5)
+
+
 @given(st.text(st.sampled_from("0123456789+-*/%()<>=.,'\" abdeijlmnorstxyz_[]{}:"), max_size=60))
 def test_whatever_an_lm_writes_gives_an_answer_or_that_error(expression: str) -> None:
     with suppress(CalculationError):
