@@ -71,13 +71,14 @@ def ablate(
     table is printed, and written to DIR/ablation.md and DIR/ablation.json.
     """
     from ..core import InputError
-    from ..evaluation.ablations import check_settings, chosen, plan_table
+    from ..evaluation.ablations import check_settings, check_tables, chosen, plan_table
 
     values = named_values(settings)
     wanted = chosen(names)
     if baseline is not None and baseline not in {item.name for item in wanted}:
         raise InputError(f"--baseline {baseline}: there are {', '.join(item.name for item in wanted)}")
     check_settings(wanted, values)
+    check_tables(folder)
     check_index(where, wanted[0].program)
     asked, data = questions_of(questions, split, config, sample, seed, first, None)
     if dry_run:
@@ -129,7 +130,8 @@ def _bars(total: int) -> Iterator[Callable[[Any], Callable[[Any], None]]]:
 
 
 def _tell(runs: list[Any], folder: str, baseline: str | None) -> None:
-    from ..core import user_path, write_atomic
+    from ..core import write_atomic
+    from ..evaluation.ablations import check_tables
     from ..evaluation.aligned import align
     from ..evaluation.comparison import compare
     from ..evaluation.gate_analysis import analyse_gates
@@ -138,12 +140,12 @@ def _tell(runs: list[Any], folder: str, baseline: str | None) -> None:
     aligned = align(runs)
     found = compare(aligned, baseline=baseline)
     gates = analyse_gates(aligned.runs)
-    target = user_path(folder)
-    write_atomic(target / "ablation.md", to_markdown(found, gates))
-    write_atomic(target / "ablation.json", to_json(found, gates))
+    document, figures = check_tables(folder)  # hours may have passed
+    write_atomic(document, to_markdown(found, gates))
+    write_atomic(figures, to_json(found, gates))
     console = make_console()
     for number, table in enumerate(comparison_tables(found, gates)):
         if number:
             console.print()
         console.print(table.to_rich())
-    note(f"Written to {target / 'ablation.md'} and {target / 'ablation.json'}.")
+    note(f"Written to {document} and {figures}.")

@@ -97,11 +97,15 @@ def evaluate(
     --repeat RUN does a run again: questions from the hub, program, settings and LM come from its header; files, the
     index and a saved state are named again, and must be the same.
     """
-    from ..core import InputError
+    from ..core import InputError, check_file, user_path
     from ..evaluation.budget import Budget
     from ..evaluation.records import read_header
 
+    target = user_path(out)
+    check_file(target)
     old = None if repeat is None else read_header(repeat)
+    if repeat is not None and target.exists() and target.samefile(user_path(repeat)):
+        raise InputError(f"--out {out} is the run that --repeat does again; write the repetition to another file")
     if old is not None:
         given = {
             "--set": settings, "--lm-set": lm_options, "--first": first, "--rows": rows, "--sample": sample,

@@ -36,6 +36,8 @@ def check_index(where: str | None, name: str) -> None:
             f"--program {name} needs an index: build one with `hopgate index build CORPUS --out DIR` and name it with "
             f"--index DIR; --program {', '.join(others[:-1])} and {others[-1]} need none"
         )
+    if not where:
+        raise InputError("--index is empty; name the folder of an index, or the address of an index server")
     if not is_address(where):
         from ..index import read_info
 
@@ -172,4 +174,4 @@ def named_values(pairs: Iterable[str]) -> dict[str, Any]:
 
 def is_file(name: str) -> bool:
     """Whether a program is named by a file with its state."""
-    return name not in NAMES and (name.endswith(".json") or Path(name).exists())
+    return bool(name) and name not in NAMES and (name.endswith(".json") or Path(name).exists())

@@ -43,9 +43,10 @@ def report(
 
     from ..evaluation.aligned import read_runs
     from ..evaluation.comparison import Metric
-    from ..evaluation.report import write_report
+    from ..evaluation.report import check_target, write_report
     from ..evaluation.report_data import index_passages, report_data
 
+    check_target(out, [*runs, *([] if data is None else [data])])
     recorded = read_runs(runs)
     questions = None
     if data is not None:

@@ -57,7 +57,7 @@ def program_of(
             raise InputError(f"--program {name} and --state {state} both name a saved state; leave one of them out")
         name, state = program_of_state(read_state(name), name), name
     if name not in NAMES:
-        raise InputError(f"--program {name}: there are {', '.join(NAMES)}, or the file of a saved state")
+        raise InputError(f"--program {name or repr(name)}: there are {', '.join(NAMES)}, or the file of a saved state")
     index = None
     if name in SEARCHING:
         check_index(where, name)

@@ -16,7 +16,7 @@ from .errors import (
     StateError,
     WeightsError,
 )
-from .files import cache_dir, locked, sha256_file, sha256_of, user_path, write_atomic
+from .files import cache_dir, check_file, locked, sha256_file, sha256_of, user_path, write_atomic
 from .passages import Passage
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "StateError",
     "WeightsError",
     "cache_dir",
+    "check_file",
     "locked",
     "sha256_file",
     "sha256_of",

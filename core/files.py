@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,8 +27,10 @@ def user_path(path: str | Path) -> Path:
     """A path as a user gave it, with ``~`` or ``~name`` at its beginning replaced by the home folder.
 
     Raises:
-        InputError: It is not a path, cannot be one on this machine, or its home folder is not known.
+        InputError: It is not a path, is empty, cannot be one on this machine, or its home folder is not known.
     """
+    if isinstance(path, str) and not path:
+        raise InputError("a path must not be empty; name a file or folder, or leave it out")
     try:
         expanded = Path(path).expanduser()
         encoded = os.fsencode(expanded)
@@ -91,13 +94,37 @@ def sha256_of(path: Path) -> str:
     return digest
 
 
+def check_file(path: Path) -> None:
+    """Refuse a path that no file may be written to: devices, pipes, sockets and folders are never replaced.
+
+    Args:
+        path: The file to write; it may be missing. A link is judged by what it leads to.
+
+    Raises:
+        InputError: Something is there that is no regular file.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return  # nothing is there, or the folder cannot be made, which writing tells
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path}: is a folder; name a file")
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path}: is a device, pipe or socket, which is not written to; name a file")
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a file so that a reader sees the old content or the new one, never a part.
 
     Args:
         path: The file to write; its folder is created.
         data: The content; text is written as UTF-8.
+
+    Raises:
+        InputError: Something is there that is no regular file.
+        OSError: The file cannot be written.
     """
+    check_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = data.encode() if isinstance(data, str) else data
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -131,8 +158,10 @@ def locked(path: Path, *, timeout: float = 0.0, busy: str) -> Iterator[None]:
 
     Raises:
         HopgateError: Another process holds the lock.
+        InputError: Something is there that is no regular file.
         OSError: The lock file cannot be made or locked there.
     """
+    check_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The lock library takes a folder that refuses files for a lock that is held.
     if not path.exists():

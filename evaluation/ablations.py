@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ..core import InputError, user_path
+from ..core import InputError, check_file, user_path
 from .gold import solvers_of
 from .metrics import exact_match
 from .questions import Question
@@ -195,6 +195,31 @@ def search_rate(run: Run) -> float:
 def run_file(folder: str | Path, ablation: Ablation) -> Path:
     """The run file of an ablation."""
     return user_path(folder) / f"{ablation.name}.jsonl"
+
+
+def check_tables(folder: str | Path) -> tuple[Path, Path]:
+    """The files of the table, in Markdown and JSON, in the folder of the run files.
+
+    Args:
+        folder: The folder; it may be missing.
+
+    Raises:
+        InputError: It is no folder, or one of the files is there and is not a table of ours.
+    """
+    target = user_path(folder)
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target}: is no folder; name one for the run files and the table")
+    begins = {"ablation.md": "**Scores**\n\n| run | EM |", "ablation.json": '{\n "schema": 1,\n "kind": "comparison"'}
+    for name, beginning in begins.items():
+        path = target / name
+        check_file(path)
+        if not path.exists():
+            continue
+        with path.open("rb") as file:
+            start = file.read(len(beginning))
+        if start and start != beginning.encode():
+            raise InputError(f"{path}: exists and is not a table that hopgate wrote; remove it, or name another folder")
+    return target / "ablation.md", target / "ablation.json"
 
 
 def run_ablations(

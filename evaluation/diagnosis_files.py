@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core import InputError, StateError, locked, user_path, write_atomic
+from ..core import InputError, StateError, check_file, locked, user_path, write_atomic
 from .diagnosis import DiagnosisHeader, DiagnosisRecord
 from .line_files import cut_off, lines_of
 from .run_differences import differences
@@ -35,11 +35,12 @@ def appending(path: str | Path, header: DiagnosisHeader) -> Iterator[tuple[dict[
 
     Raises:
         HopgateError: Another process writes the file.
-        InputError: The file was made with something else, or is no diagnosis.
+        InputError: The file was made with something else, is no diagnosis, or no regular file.
         StateError: It is damaged.
         OSError: It cannot be written.
     """
     target = user_path(path)
+    check_file(target)  # before a lock file is put beside it
     busy = f"{target}: another diagnosis is writing this file; wait for its end, or write to another file"
     with locked(target.with_name(f".{target.name}.lock"), busy=busy):
         before: dict[str, DiagnosisRecord] = {}

@@ -21,7 +21,7 @@ from typing import BinaryIO, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from ..core import InputError, StateError, locked, user_path, write_atomic
+from ..core import InputError, StateError, check_file, locked, user_path, write_atomic
 from .line_files import cut_off, lines_of
 from .recorded_trajectories import trajectory_of, trajectory_record, without_question
 from .run_differences import differences
@@ -220,11 +220,13 @@ def appending(path: str | Path, header: RunHeader) -> Iterator[Appender]:
 
     Raises:
         HopgateError: Another process writes the file.
-        InputError: The file was made with something else; the message says what differs. Or it is no run file.
+        InputError: The file was made with something else; the message says what differs. Or it is no run file, or
+            no regular file.
         StateError: As for :func:`read_run`.
         OSError: The file cannot be written.
     """
     target = user_path(path)
+    check_file(target)  # before a lock file is put beside it
     busy = f"{target}: another run is writing this file; wait for its end, or write to another file"
     with locked(target.with_name(f".{target.name}.lock"), busy=busy):
         if not target.exists() or target.stat().st_size == 0:

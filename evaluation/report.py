@@ -12,19 +12,52 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..core import HopgateError, user_path, write_atomic
+from ..core import HopgateError, InputError, check_file, user_path, write_atomic
 
 _SCRIPTS = ("dom.js", "charts.js", "trajectory.js", "viewer.js", "page.js")
 _RISKY = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 
+_OURS = (
+    b'<meta name="generator" content="hopgate report">',
+    b'content="default-src &#x27;none&#x27;; style-src &#x27;sha256-',
+)
+"""Either is near the beginning of every page; pages of older versions have the second only."""
+_BEGINNING = 1024
+
+
+def check_target(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse to write a page where another file would be lost.
+
+    Args:
+        path: The file to write.
+        inputs: Files and folders that the page is made from.
+
+    Raises:
+        InputError: The file is one of the inputs, no regular file, or not a page of ours.
+        OSError: It cannot be read.
+    """
+    target = user_path(path)
+    check_file(target)
+    if not target.exists():
+        return
+    for item in inputs:
+        source = user_path(item)
+        if source.exists() and target.samefile(source):
+            raise InputError(f"{target}: is what the page is made from; write the page to another file")
+    with target.open("rb") as file:
+        start = file.read(_BEGINNING)
+    if start and not (start.startswith(b"<!DOCTYPE html>") and any(mark in start for mark in _OURS)):
+        raise InputError(f"{target}: exists and is not a page that hopgate wrote; remove it, or name another file")
+
+
 def write_report(path: str | Path, data: Mapping[str, Any]) -> int:
-    """Write a report page, replacing the file at once.
+    """Write a report page, replacing the file at once if it is one; see :func:`check_target`.
 
     Args:
         path: The file.
@@ -34,9 +67,11 @@ def write_report(path: str | Path, data: Mapping[str, Any]) -> int:
         Size of the page in bytes.
 
     Raises:
+        InputError: The file is there and is not a page of ours.
         HopgateError: A part of the page is missing from the installation.
         OSError: The file cannot be written.
     """
+    check_target(path)
     page = render_report(data).encode("utf-8")
     write_atomic(user_path(path), page)
     return len(page)

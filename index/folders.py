@@ -38,6 +38,8 @@ def held(path: Path, kinds: tuple[str, ...]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         with writing(path):
+            if path.exists() and not path.is_dir():
+                raise IndexStoreError(f"{path}: is not a folder, and no index")  # before a lock is put beside it
             stack.enter_context(_lock(path))
             for kind in (*kinds, "old"):
                 _check_ours(beside(path, kind))
@@ -76,7 +78,9 @@ def check_target(path: Path) -> None:
     if not path.name:
         raise IndexStoreError(f"{path}: cannot be an index; name a folder that does not exist yet")
     if path.exists() and not path.is_dir():
-        raise IndexStoreError(f"{path}: is a file; name a folder that does not exist yet")
+        raise IndexStoreError(
+            f"{path}: is a file, device or pipe, and no folder; name a folder that does not exist yet"
+        )
     if path.is_dir() and any(path.iterdir()) and not is_index(path):
         raise IndexStoreError(f"{path}: exists and is not an index; name a folder that does not exist yet")
     other = foreign(path) if is_index(path) else None

@@ -89,6 +89,20 @@ def test_report(tmp_path: Path, files: list[Path]) -> None:
     assert [item["name"] for item in data_in(text)["runs"]] == ["gated", "searching", "resting"]
 
 
+def test_a_report_replaces_none_of_its_inputs(tmp_path: Path, files: list[Path]) -> None:
+    questions, link, other = tmp_path / "questions.jsonl", tmp_path / "link.jsonl", tmp_path / "notes.txt"
+    questions.write_text(json.dumps({"id": "a", "question": "Who?", "answers": ["Mira Dol"]}) + "\n")
+    link.symlink_to(files[0])
+    other.write_text("mine\n")
+    before = {path: path.read_bytes() for path in (*files, questions, other)}
+    for out in (*files, questions, link, other):
+        result = run("report", *files, "--data", questions, "--out", out)
+        assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) == 1, result.output
+        message = "is not a page that hopgate wrote" if out == other else "is what the page is made from"
+        assert message in result.stderr
+    assert before == {path: path.read_bytes() for path in before}
+
+
 def test_report_joins_local_questions(tmp_path: Path) -> None:
     (path,) = written(tmp_path, make_run("r", [record("a"), record("b", False)]))
     questions = tmp_path / "questions.jsonl"

@@ -230,6 +230,13 @@ def test_settings_of_the_command_line() -> None:
         (["none.jsonl", "--out", "OUT", "--program", "direct"], "none.jsonl"),
         (["DATA", "--out", "DATA", "--program", "direct"], "not the header of a run file"),
         (["--repeat", "DATA", "--out", "OUT"], "not the header of a run file"),
+        (["DATA", "--program", "direct", "--out", ""], "must not be empty"),
+        (["DATA", "--program", "direct", "--out", "."], "is a folder"),
+        (["DATA", "--program", "direct", "--out", "OUT", "--state", ""], "must not be empty"),
+        (["DATA", "--program", "", "--out", "OUT"], "--program '': there are active"),
+        (["DATA", "--program", "rag", "--out", "OUT", "--index", ""], "--index is empty"),
+        (["", "--program", "direct", "--out", "OUT"], "must not be empty"),
+        (["DATA", "--out", "OUT", "--repeat", ""], "must not be empty"),
     ],
 )
 def test_refused(files: dict[str, str], tmp_path: Path, options: list[str], part: str) -> None:
@@ -237,6 +244,16 @@ def test_refused(files: dict[str, str], tmp_path: Path, options: list[str], part
     places = {"OUT": str(tmp_path / "out.jsonl"), "DATA": files["data"]}
     assert part in failure(*(places.get(option, option) for option in options))
     assert not (tmp_path / "out.jsonl").exists() and Path(files["data"]).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["first.jsonl", "link.jsonl"])
+def test_a_run_is_not_repeated_into_itself(files: dict[str, str], tmp_path: Path, name: str) -> None:
+    first = tmp_path / "first.jsonl"
+    assert run(files["data"], "--program", "direct", "--out", str(first)).exit_code == 0
+    (tmp_path / "link.jsonl").symlink_to(first)
+    before = first.read_bytes()
+    message = failure(files["data"], "--repeat", str(first), "--out", str(tmp_path / name))
+    assert "is the run that --repeat does again" in message and first.read_bytes() == before
 
 
 def test_programs_of_others_are_repeated_in_python(files: dict[str, str], tmp_path: Path) -> None:
