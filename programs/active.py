@@ -74,9 +74,11 @@ class ActiveQA(Solver):
         decomposer: str | Decomposer | None = None,
         **settings: Any,
     ) -> None:
+        if not isinstance(gates, Mapping | None):
+            raise InputError(f"`gates` takes a mapping of steps to gates, not a {type(gates).__name__}")
         own = dict(gates or {})
-        if unknown := set(own) - set(self.steps):
-            raise InputError(f"`gates`: there is no step {sorted(unknown)[0]!r}; there are {', '.join(self.steps)}")
+        if unknown := [step for step in own if step not in self.steps]:
+            raise InputError(f"`gates`: there is no step {unknown[0]!r}; there are {', '.join(self.steps)}")
         if gate is not None and "hop" in own:
             raise InputError("`gate` and the hop's own in `gates` are the same; give one of them")
         named = {"gate": gate, "decomposer": decomposer}

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from ..core import Passage
+from ..core.texts import encodable
 from .settings import ExampleSettings
 from .trajectory import Hop, Trajectory
 from .transcript import found, line, shorten
@@ -80,7 +81,7 @@ def first_sentence(text: str | None) -> str:
     # Imported late: most programs do not need it.
     import sentencex
 
-    text = " ".join((text or "").encode("utf-8", "replace").decode().split())
+    text = " ".join(encodable(text or "").split())
     parts: list[str] = sentencex.segment("en", text) if text else []  # pyright: ignore[reportAttributeAccessIssue]
     return next((part.strip() for part in parts if part.strip()), "")
 

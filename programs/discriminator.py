@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..core import ConfidenceError, InputError
 from ..core.question_kinds import plainly_fits
+from ..core.texts import encodable
 from ..lms.confidence import first_token_alternatives
 from ..signatures import JudgeAnswer, NameAnswerKinds
 from .settings import Settings, validated
@@ -100,7 +101,7 @@ class Discriminator(dspy.Module):
             asked; ``kinds``; ``note`` on what is missing.
 
         Raises:
-            InputError: The question is empty.
+            InputError: The question is no text, or empty.
         """
         if (known := _without_a_call(question, answer)) is not None:
             return known
@@ -192,15 +193,19 @@ def on_topic_probability(alternatives: Mapping[str, float]) -> float | None:
 
 
 def _without_a_call(question: str, answer: str | None) -> dspy.Prediction | None:
-    if not isinstance(question, str) or not question.strip():
+    if not isinstance(question, str):
+        raise InputError(f"the question must be a text, got a {type(question).__name__}")
+    if not question.strip():
         raise InputError("the question is empty")
+    if not isinstance(answer, str | None):
+        raise InputError(f"the answer must be a text, got a {type(answer).__name__}")
     if answer is None or not answer.strip():
         return _prediction("off_topic", 0.0, None, "the answer is empty")
     return _prediction("on_topic", 1.0, None) if plainly_fits(question, answer) else None
 
 
 def _kinds(named: dspy.Prediction) -> str | None:
-    return " ".join(str(named.kinds or "").split()) or None
+    return " ".join(encodable(str(named.kinds or "")).split()) or None
 
 
 def _prediction(

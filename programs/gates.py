@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from dspy.predict.parameter import Parameter
@@ -64,11 +66,18 @@ class ThresholdGate:
 
     A draft that only repeats words of the sub-question is not kept, however confident: copying is always likely, and
     tells nothing of what the LM knows. Answers that were read from passages are judged by their confidence alone.
+
+    Raises:
+        InputError: ``tau`` is no number.
     """
 
     tau: float
     needs_draft: bool = True
     needs_confidence: bool = True
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.tau):
+            raise InputError(f"`tau` is a number of nats, not {self.tau!r:.60}")
 
     def keeps(self, draft: Draft) -> bool:
         """See :class:`Gate`. A draft without confidence is not kept."""
@@ -92,9 +101,17 @@ def echoes(text: str, sub_question: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConstantGate:
-    """Always searches, or never: the two ends that a threshold is measured against."""
+    """Always searches, or never: the two ends that a threshold is measured against.
+
+    Raises:
+        InputError: ``search`` is neither true nor false.
+    """
 
     search: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.search, bool):
+            raise InputError(f"`search` is true or false, not {self.search!r:.60}")
 
     @property
     def needs_draft(self) -> bool:
@@ -122,7 +139,7 @@ class RandomGate:
         seed: Another seed decides otherwise.
 
     Raises:
-        InputError: The rate is out of range.
+        InputError: The rate is no number or out of range, or the seed is no integer.
 
     Example:
         >>> RandomGate(0.0).keeps(Draft(Trajectory("q"), "q", "yes", None))
@@ -135,8 +152,10 @@ class RandomGate:
     needs_confidence: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise InputError(f"the rate of a random gate is between 0 and 1, not {self.rate!r}")
+        if not _is_number(self.rate) or not 0 <= self.rate <= 1:
+            raise InputError(f"the rate of a random gate is between 0 and 1, not {self.rate!r:.60}")
+        if not isinstance(self.seed, int):
+            raise InputError(f"the seed of a random gate is an integer, not {self.seed!r:.60}")
 
     def keeps(self, draft: Draft) -> bool:
         """See :class:`Gate`."""
@@ -156,6 +175,9 @@ class OracleGate(Parameter):
         intermediate: The gold answers of each question's sub-questions, where the data has them; drafts of hops may be
             any of them.
 
+    Raises:
+        InputError: ``right`` cannot be called, or the answers are no lists by question.
+
     Example:
         >>> gate = OracleGate(lambda text, golds: text in golds, {"Who?": ["Ivar"]})
         >>> gate.keeps(Draft(Trajectory("Who?"), "Who?", "Ivar", None))
@@ -171,12 +193,17 @@ class OracleGate(Parameter):
         answers: Mapping[str, Sequence[str]],
         intermediate: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        for name, given in (("answers", answers), ("intermediate", intermediate or {})):
-            if any(isinstance(golds, str) for golds in given.values()):
-                raise InputError(f"`{name}` takes a list of answers for each question, not a text")
+        if not callable(right):
+            raise InputError(f"`right` is a function of an answer and the gold ones, not {right!r:.60}")
+        intermediate = {} if intermediate is None else intermediate
+        for name, given in (("answers", answers), ("intermediate", intermediate)):
+            if not isinstance(given, Mapping):
+                raise InputError(f"`{name}` takes a mapping of questions to lists of answers, not {given!r:.60}")
+            if any(isinstance(golds, str) or not isinstance(golds, Iterable) for golds in given.values()):
+                raise InputError(f"`{name}` takes a list of answers for each question")
         self.right = right
         self.answers = answers
-        self.intermediate = intermediate or {}
+        self.intermediate = intermediate
 
     def keeps(self, draft: Draft) -> bool:
         """See :class:`Gate`.
@@ -218,6 +245,10 @@ class OracleGate(Parameter):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OracleGate:
         return self
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
 def keeps_final(gate: Gate, draft: Draft) -> bool:

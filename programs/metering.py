@@ -32,6 +32,12 @@ class Meter:
             yield
         self._usage = [entry for entries in tracker.usage_data.values() for entry in entries]
 
+    def completion(self) -> str:
+        """The last completion as it was written; empty if DSPy's history is disabled."""
+        outputs = self.history[-1].get("outputs") if self.history else None
+        first = outputs[0] if isinstance(outputs, list) and outputs else None
+        return str((first.get("text") if isinstance(first, Mapping) else first) or "")
+
     def cost(self) -> Cost:
         """LM calls and tokens so far."""
         total = Cost()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from ..core import HopgateError, InputError, Passage, RetrievalError
+from ..core.texts import encodable
+
+_ASYNCHRONOUS = "the retriever's {} is asynchronous: call the program with `acall`"
 
 
 @runtime_checkable
@@ -58,20 +62,21 @@ class RetrieverHandle:
         """At most ``k`` passages, best first.
 
         Raises:
-            RetrievalError: The retriever raised, or returned something that is no list of passages.
+            RetrievalError: The retriever raised, is asynchronous, or returned something that is no list of passages.
         """
         if self._is_async:
-            raise RetrievalError("the retriever's search is asynchronous: call the program with `acall`")
+            raise RetrievalError(_ASYNCHRONOUS.format("search"))
         with _failures("searching", query):
-            found = self._search(query, **self._arguments(k))
+            found = _at_once(self._search(query, **self._arguments(k)), "search")
         return as_passages(found)[:k]
 
     async def asearch(self, query: str, k: int) -> tuple[Passage, ...]:
-        """As :meth:`search`; an asynchronous ``search`` or ``asearch`` is awaited, else a worker thread searches."""
-        if self._async_search is None:
-            return await asyncio.to_thread(self.search, query, k)
+        """As :meth:`search`; an asynchronous ``search`` or ``asearch`` is awaited, else a worker thread searches.
+
+        What that returns is awaited too if it can be, such as that of ``lambda query, k: client.asearch(query, k)``.
+        """
         with _failures("searching", query):
-            found = await self._async_search(query, **self._arguments(k))
+            found = await _called(self._async_search or self._search, query, **self._arguments(k))
         return as_passages(found)[:k]
 
     def _arguments(self, k: int) -> dict[str, int]:
@@ -84,7 +89,15 @@ class RetrieverHandle:
         if not callable(rerank):
             return None
         with _failures("reranking", query):
-            return as_passages(rerank(query, list(passages)))
+            return as_passages(_at_once(rerank(query, list(passages)), "rerank"))
+
+    async def arerank(self, query: str, passages: Sequence[Passage]) -> tuple[Passage, ...] | None:
+        """As :meth:`rerank`; an asynchronous one is awaited, else a worker thread reranks."""
+        rerank = getattr(self.retriever, "rerank", None)
+        if not callable(rerank):
+            return None
+        with _failures("reranking", query):
+            return as_passages(await _called(rerank, query, list(passages)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RetrieverHandle:
         return self
@@ -101,6 +114,22 @@ def _takes_k(search: Any) -> bool:
     return any(parameter.name == "k" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
+def _at_once(result: Any, name: str) -> Any:
+    """A result that need not be awaited."""
+    if not inspect.isawaitable(result):
+        return result
+    if inspect.iscoroutine(result):
+        result.close()  # Python would warn that it was never awaited.
+    raise RetrievalError(_ASYNCHRONOUS.format(name))
+
+
+async def _called(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments, **named)
+    result = await asyncio.to_thread(function, *arguments, **named)
+    return await result if inspect.isawaitable(result) else result
+
+
 @contextmanager
 def _failures(what: str, query: str) -> Iterator[None]:
     try:
@@ -115,8 +144,11 @@ def _failures(what: str, query: str) -> Iterator[None]:
 def as_passages(found: Any) -> tuple[Passage, ...]:
     """Turn what a retriever returned into passages.
 
+    Half of a surrogate pair in a text becomes a question mark, since no prompt can hold it.
+
     Raises:
-        RetrievalError: It is no list of passages, strings or dictionaries.
+        RetrievalError: It is no list of passages, strings or dictionaries, or the metadata of one is no JSON object:
+            a trajectory that held it could not be written.
     """
     items = getattr(found, "passages", found)
     if isinstance(items, str | Mapping) or not isinstance(items, Iterable):
@@ -126,8 +158,13 @@ def as_passages(found: Any) -> tuple[Passage, ...]:
 
 def _passage(item: Any, rank: int) -> Passage:
     if isinstance(item, Passage):
-        return item.with_score(_score(item.score, rank))
+        for name in ("id", "title", "text"):
+            if not isinstance(value := getattr(item, name), str):
+                raise RetrievalError(f"result {rank} of the retriever has `{name}` that is no text: {value!r:.80}")
+        metadata = _metadata(item.metadata, rank)
+        return Passage(*map(encodable, (item.id, item.title, item.text)), _score(item.score, rank), metadata)
     if isinstance(item, str):
+        item = encodable(item)
         title, separator, text = item.partition(" | ")
         # Without an identifier of its own a text identifies itself.
         return Passage(item, title, text) if separator else Passage(item, "", item)
@@ -137,15 +174,37 @@ def _passage(item: Any, rank: int) -> Passage:
             identity = item.get("id", item.get("pid"))
             metadata = item.get("metadata")
             return Passage(
-                id=text if identity is None else str(identity),
-                title=str(item.get("title") or ""),
-                text=text,
+                id=encodable(text if identity is None else str(identity)),
+                title=encodable(str(item.get("title") or "")),
+                text=encodable(text),
                 score=_score(item.get("score"), rank),
-                metadata=metadata if isinstance(metadata, Mapping) else {},
+                metadata=_metadata(metadata, rank) if isinstance(metadata, Mapping) else {},
             )
     raise RetrievalError(
         f"result {rank} of the retriever is no passage, string or dictionary with `text`: {item!r:.80}"
     )
+
+
+def _metadata(given: Any, rank: int) -> dict[str, Any]:
+    """Metadata as a trajectory's JSON gives it back."""
+    if given is None or (isinstance(given, Mapping) and not given):
+        return {}
+    try:
+        written = json.dumps(dict(given), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RetrievalError(
+            f"result {rank} of the retriever has metadata that cannot be written as JSON: {error}; "
+            "use strings, finite numbers, booleans, null, lists and objects"
+        ) from error
+    if not _keys_are_texts(given):
+        raise RetrievalError(f"result {rank} of the retriever has metadata with a key that is no string")
+    return json.loads(written)
+
+
+def _keys_are_texts(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _keys_are_texts(item) for key, item in value.items())
+    return all(map(_keys_are_texts, value)) if isinstance(value, list | tuple) else True
 
 
 def _score(value: Any, rank: int) -> float | None:

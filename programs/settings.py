@@ -42,6 +42,8 @@ class ExampleSettings(ProgramSettings):
     def _finished_trajectories(cls, value: Any) -> Any:
         if value is None:
             return None
+        if not isinstance(value, list | tuple):
+            raise ValueError("a list of finished trajectories or of their JSON objects is expected")
         examples = [item if isinstance(item, Trajectory) else _trajectory(item) for item in value]
         for example in examples:
             if not example.answer:

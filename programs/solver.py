@@ -6,7 +6,7 @@ drivers carry the requests out. So ``acall`` needs no second copy of any program
 
 from __future__ import annotations
 
-import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..core import ConfidenceError, InputError, Passage
+from ..core.texts import encodable
 from ..lms.confidence import answer_confidence
 from .memo import Memo
 from .metering import Meter
@@ -61,7 +62,7 @@ class Solver(dspy.Module):
             ``answer``.
 
         Raises:
-            InputError: The question is empty, too long, or not the trajectory's.
+            InputError: The question is no text, empty, too long, or not the trajectory's.
             ConfidenceError: The gate needs a confidence and the backend gives none.
             RetrievalError: The retriever failed.
 
@@ -144,7 +145,7 @@ class Solver(dspy.Module):
         predictor, prediction, note = call.predictor, call.prediction, call.note
         text, confidence = None, None
         if prediction is not None:
-            text = str(getattr(prediction, ask.field) or "").strip() or None
+            text = _text(call, ask.field) or None
             note = None if text else "empty"
         if text is not None and (ask.confidence or hasattr(prediction, "logprobs")):
             try:
@@ -157,7 +158,7 @@ class Solver(dspy.Module):
                     raise
                 note = str(error)
         cost = replace(call.meter.cost(), seconds=time.perf_counter() - call.start)
-        others = {name: str(getattr(prediction, name, None) or "").strip() for name in ask.also}
+        others = {} if prediction is None else {name: _text(call, name) for name in ask.also}
         others = {name: value for name, value in others.items() if value}
         told = Told(text, confidence, note, cost, call.entries, others, prediction)
         if not ask.tentative:
@@ -171,21 +172,20 @@ class Solver(dspy.Module):
         if self.retriever is None:
             raise InputError(f"{type(self).__name__} searches, but was made without a retriever")
         find, start = _useful(find, self.retriever), time.perf_counter()
-        return self._ranked(find, self.retriever.search(find.query, find.fetched), start)
+        passages, reranked = self.retriever.search(find.query, find.fetched), None
+        if find.rerank_query is not None and len(passages) > 1:
+            reranked = self.retriever.rerank(find.rerank_query, passages)
+        return _ranked(find, passages, reranked, start)
 
     async def _afind(self, find: Find) -> Found:
         if self.retriever is None:
             return self._find(find)
         find, start = _useful(find, self.retriever), time.perf_counter()
         passages = await self.retriever.asearch(find.query, find.fetched)
-        return await asyncio.to_thread(self._ranked, find, passages, start)
-
-    def _ranked(self, find: Find, passages: tuple[Passage, ...], start: float) -> Found:
-        if self.retriever is not None and find.rerank_query is not None and len(passages) > 1:
-            reranked = self.retriever.rerank(find.rerank_query, passages)
-            if reranked is not None:
-                passages = _fuse(passages, reranked) if find.fused else reranked
-        return Found(passages[: find.k], Cost(retrievals=1, seconds=time.perf_counter() - start))
+        reranked = None
+        if find.rerank_query is not None and len(passages) > 1:
+            reranked = await self.retriever.arerank(find.rerank_query, passages)
+        return _ranked(find, passages, reranked, start)
 
     def _run(self, run: Run) -> Ran:
         call = _Call(getattr(self, run.module), run.inputs)
@@ -297,6 +297,13 @@ def label_of(module: Any, name: str) -> str | None:
     return None if field is None else field.json_schema_extra["prefix"]
 
 
+def _text(call: _Call, name: str) -> str:
+    """An output as text that can stand in a later prompt; empty if the LM gave none."""
+    text = encodable(str(getattr(call.prediction, name, None) or "")).strip()
+    # DSPy turns a null that stands for a text into the word; only the completion tells which of the two was written.
+    return "" if text == "None" and re.search(rf'"{name}"\s*:\s*null\b', call.meter.completion()) else text
+
+
 def _without_logprobs(output: Any) -> Any:
     if not isinstance(output, dspy.Prediction) or "logprobs" not in output:
         return output
@@ -304,7 +311,9 @@ def _without_logprobs(output: Any) -> Any:
 
 
 def _checked(question: str, trajectory: Trajectory | None) -> tuple[str, Trajectory]:
-    if not isinstance(question, str) or not question.strip():
+    if not isinstance(question, str):
+        raise InputError(f"the question must be a text, got a {type(question).__name__}")
+    if not question.strip():
         raise InputError("the question is empty")
     if len(question) > MAX_QUESTION_CHARACTERS:
         raise InputError(f"the question has {len(question)} characters; at most {MAX_QUESTION_CHARACTERS} are read")
@@ -328,6 +337,12 @@ def _unreadable(error: AdapterParseError) -> str:
 def _useful(find: Find, retriever: RetrieverHandle) -> Find:
     """The request without a rerank that could only repeat or undo the order of the search."""
     return replace(find, rerank_query=None) if retriever.ranks_alike and find.rerank_query == find.query else find
+
+
+def _ranked(find: Find, passages: tuple[Passage, ...], reranked: tuple[Passage, ...] | None, start: float) -> Found:
+    if reranked is not None:
+        passages = _fuse(passages, reranked) if find.fused else reranked
+    return Found(passages[: find.k], Cost(retrievals=1, seconds=time.perf_counter() - start))
 
 
 def _fuse(first: Sequence[Passage], second: Sequence[Passage], constant: int = 60) -> tuple[Passage, ...]:

@@ -181,8 +181,10 @@ class Trajectory:
         """The trajectory after its first ``hops`` hops, without an answer, to resume from.
 
         Raises:
-            InputError: There are fewer hops.
+            InputError: There are fewer hops, or ``hops`` is no integer.
         """
+        if not isinstance(hops, int) or isinstance(hops, bool):
+            raise InputError(f"a prefix is of a number of hops, not {hops!r:.60}")
         if not 0 <= hops <= len(self.hops):
             raise InputError(f"a prefix of {hops} hops was asked for, the trajectory has {len(self.hops)}")
         # A plan was paid for by the first sub-question's hop, and is made anew without it.
