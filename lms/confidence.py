@@ -149,7 +149,7 @@ def _tokens(logprobs: Any, backend: str) -> list[tuple[bytes, float]]:
         if not _is_logprob(logprob):
             raise _degenerate(f"a token has the log-probability {logprob!r}", backend)
         raw = _get(token, "bytes")
-        piece = bytes(raw) if raw is not None else str(_get(token, "token") or "").encode()
+        piece = bytes(raw) if raw is not None else str(_get(token, "token") or "").encode(errors="replace")
         alternatives = alternatives or any(_get(top, "logprob") for top in _get(token, "top_logprobs") or ())
         tokens.append((piece, min(float(logprob), 0.0)))
     # One token may well be certain to the last digit of a float; a whole completion is not.

@@ -140,4 +140,4 @@ def _tokens(reply: Reply, logprob: float, top: int) -> Iterator[TokenLogprob]:
         others = {**reply.alternatives, piece: logprob} if number == len(pieces) else {}
         ranked = sorted(others.items(), key=lambda item: -item[1])[:top]
         alternatives = tuple(TopLogprob(token=token, logprob=value) for token, value in ranked)
-        yield TokenLogprob(token=piece, logprob=logprob, bytes=tuple(piece.encode()), top=alternatives)
+        yield TokenLogprob(token=piece, logprob=logprob, bytes=tuple(piece.encode(errors="replace")), top=alternatives)

@@ -145,6 +145,7 @@ class Solver(dspy.Module):
         predictor, prediction, note = call.predictor, call.prediction, call.note
         text, confidence = None, None
         if prediction is not None:
+            _clean(prediction)
             text = _text(call, ask.field) or None
             note = None if text else "empty"
         if text is not None and (ask.confidence or hasattr(prediction, "logprobs")):
@@ -295,6 +296,13 @@ def label_of(module: Any, name: str) -> str | None:
     """The line label of a predictor's output."""
     field = _predict(module).signature.output_fields.get(name)
     return None if field is None else field.json_schema_extra["prefix"]
+
+
+def _clean(prediction: dspy.Prediction) -> None:
+    """Make the texts of a prediction ones that later prompts, and the demos that it may become, can hold."""
+    for name, value in prediction.items():
+        if isinstance(value, str) and (text := encodable(value)) != value:
+            prediction[name] = text
 
 
 def _text(call: _Call, name: str) -> str:

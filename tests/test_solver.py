@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import pickle
 from collections.abc import Iterable
+from datetime import date
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import dspy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_programs_conformance import EXPECTED, script
 
 from hopgate.core import InputError, Passage, RetrievalError
 from hopgate.lms.testing import Reply, scripted_lm
@@ -19,6 +26,7 @@ from hopgate.programs import (
     ActiveSettings,
     ConstantGate,
     Cost,
+    Discriminator,
     Draft,
     Gate,
     Hop,
@@ -31,6 +39,7 @@ from hopgate.programs import (
     Trajectory,
 )
 from hopgate.programs.decomposers import repeats, same_question
+from hopgate.programs.registry import PROGRAMS, make_program
 from hopgate.programs.requests import Ask, Find
 from hopgate.programs.solver import accept
 from hopgate.programs.transcript import shorten, transcript
@@ -315,3 +324,193 @@ def test_costs_name_every_field() -> None:
     assert Cost(retrievals=1, seconds=0.5) + Cost(lm_calls=2, seconds=0.25) == Cost(
         retrievals=1, lm_calls=2, seconds=0.75
     )
+
+
+# --- what comes from outside ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("question", [5, None, ["a"], b"who?", {"q": "who?"}, True])
+def test_a_question_that_is_no_text_is_called_that(index: Any, question: Any) -> None:
+    calls: list[tuple[Any, dict[str, str]]] = [(TwoCalls(index), {}), (Discriminator(), {"answer": "x"})]
+    for module, more in calls:
+        with pytest.raises(InputError, match=f"must be a text, got a {type(question).__name__}"):
+            module(question=question, **more)
+        with pytest.raises(InputError, match=f"must be a text, got a {type(question).__name__}"):
+            asyncio.run(module.acall(question=question, **more))
+
+
+@pytest.mark.parametrize("adapter", [dspy.JSONAdapter(), dspy.ChatAdapter()])
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [("null", ""), ('"None"', "None"), ('"null"', "null"), ('""', ""), ('" "', ""), ('"Nonesuch"', "Nonesuch")],
+)
+def test_a_null_is_no_answer(index: Any, adapter: Any, written: str, answer: str) -> None:
+    lm = scripted_lm(lambda _: f'{{"guess": {written}, "answer" : {written}}}')
+    with dspy.context(lm=lm, adapter=adapter):
+        for result in (TwoCalls(index)(question="q?"), asyncio.run(TwoCalls(index).acall(question="q?"))):
+            assert (result.answer, result.answered) == (answer, bool(answer))
+
+
+def test_the_word_none_under_a_label_is_an_answer(index: Any) -> None:
+    text = "[[ ## guess ## ]]\nNone\n\n[[ ## answer ## ]]\nNone\n"
+    with dspy.context(lm=scripted_lm(lambda _: text), adapter=dspy.ChatAdapter()):
+        assert TwoCalls(index)(question="q?").answer == "None"
+
+
+def test_a_null_among_further_outputs_is_left_out() -> None:
+    class Two(Solver):
+        def __init__(self) -> None:
+            super().__init__(None, ProgramSettings())
+            self.both = dspy.Predict("question -> answer, reason")
+
+        def _steps(self, question: str, trajectory: Trajectory) -> Any:
+            told = yield Ask("both", "answer", {"question": question}, also=("reason",))
+            return Trajectory(question, answer=told.text, rejected=tuple(told.others))
+
+    lm = scripted_lm(lambda _: '{"answer": "x", "reason": null}')
+    with dspy.context(lm=lm, adapter=dspy.JSONAdapter()):
+        assert Two()(question="q?").trajectory.rejected == ()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_half_a_character_from_an_lm_or_a_retriever_stops_no_program(index: Any, name: str) -> None:
+    half = "\udfff\ud800"
+    reply = script()
+
+    def broken(prompt: str) -> Reply:
+        said = reply(prompt)
+        return Reply(f"{said.text} {half}", said.logprob)
+
+    def search(query: str, k: int) -> list[Any]:
+        return [Passage(f"{p.id}{half}", p.title + half, p.text + half) for p in index.search(query, k)]
+
+    program = make_program(name, search, **EXPECTED[name].settings)
+    with dspy.context(lm=scripted_lm(broken), trace=[]):
+        for result in (program(question="Who built it?"), asyncio.run(program.acall(question="Who built it?"))):
+            json.dumps(result.trajectory.to_dict(), ensure_ascii=False).encode()
+        assert "ud800" not in repr([dict(outputs) for _, _, outputs in dspy.settings.trace])
+
+
+@pytest.mark.parametrize(
+    "item", ["T | x\ud800", {"text": "x\ud800", "title": "\udfff"}, Passage("1\ud800", "", "\ud800")]
+)
+def test_half_a_character_in_a_passage_is_replaced(item: Any) -> None:
+    (passage,) = RetrieverHandle(lambda query, k: [item]).search("q", 1)
+    (passage.id + passage.title + passage.text).encode()
+    assert passage.text.endswith("?")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"d": date(2020, 1, 1)}, {"x": float("nan")}, {"x": [float("inf")]}, {1: "x"}, {"x": {None: 1}}, {(1, 2): 3},
+        {"x": {1, 2}}, {"x": [{"y": object()}]}, {"x": [{2: "y"}]}, {"x": b"y"},
+    ],
+)  # fmt: skip
+def test_metadata_that_is_no_json_is_refused_when_it_is_found(metadata: Any) -> None:
+    for item in (Passage("1", "", "text", metadata=metadata), {"text": "text", "metadata": metadata}):
+        handle = RetrieverHandle(lambda query, k, item=item: [item])
+        with pytest.raises(RetrievalError, match="result 1 of the retriever has metadata"):
+            handle.search("q", 1)
+        with pytest.raises(RetrievalError, match="result 1 of the retriever has metadata"):
+            asyncio.run(handle.asearch("q", 1))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), _JSON, max_size=3))
+def test_metadata_that_is_json_comes_back_from_a_trajectory(metadata: dict[str, Any]) -> None:
+    item = Passage("1", "", "text", metadata=MappingProxyType(metadata))
+    found = RetrieverHandle(lambda query, k: [item]).search("q", 1)
+    trajectory = Trajectory("q", passages=found)
+    assert Trajectory.from_dict(json.loads(json.dumps(trajectory.to_dict()))) == trajectory
+    assert found[0].metadata == metadata
+
+
+class Client:
+    """An asynchronous client whose methods a user may hide in functions that are not."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    async def asearch(self, query: str, k: int) -> list[Passage]:
+        await asyncio.sleep(0)
+        return self.index.search(query, k)
+
+    async def arerank(self, query: str, passages: list[Passage]) -> list[Passage]:
+        await asyncio.sleep(0)
+        return passages[::-1]
+
+
+class Hidden:
+    """A retriever whose methods look synchronous."""
+
+    def __init__(self, client: Client) -> None:
+        self.search = lambda query, k: client.index.search(query, k)
+        self.rerank = lambda query, passages: client.arerank(query, passages)
+
+
+class Open(Hidden):
+    """A retriever whose rerank is plainly asynchronous."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.rerank = client.arerank
+
+
+def test_an_asynchronous_search_in_a_function_is_awaited(index: Any) -> None:
+    client = Client(index)
+    for search in (
+        lambda query, k: client.asearch(query, k),
+        partial(client.asearch),
+        type("Callable", (), {"__call__": lambda self, query, k: client.asearch(query, k)})(),
+    ):
+        program = TwoCalls(search)
+        lm = scripted_lm([(r"Guess: ", "Rome"), (r"Guess:$", "Oslo")])
+        with dspy.context(lm=lm):
+            assert len(asyncio.run(program.acall(question="q?")).trajectory.passages) == 2
+            with pytest.raises(RetrievalError, match="search is asynchronous: call the program with `acall`"):
+                program(question="q?")
+
+
+@pytest.mark.parametrize("kind", [Hidden, Open])
+def test_an_asynchronous_rerank_is_awaited(index: Any, kind: type[Hidden]) -> None:
+    handle = RetrieverHandle(kind(Client(index)))
+    passages = tuple(index.search("Osk Tower", 3))
+    assert asyncio.run(handle.arerank("q", passages)) == passages[::-1]
+    with pytest.raises(RetrievalError, match="rerank is asynchronous: call the program with `acall`"):
+        handle.rerank("q", passages)
+
+    class Reranks(TwoCalls):
+        def _steps(self, question: str, trajectory: Trajectory) -> Any:
+            found = yield Find(question, 2, depth=3, rerank_query="other")
+            return Trajectory(question, passages=found.passages, answer="x")
+
+    result = asyncio.run(Reranks(kind(Client(index))).acall(question="Osk Tower"))
+    expected = tuple(index.search("Osk Tower", 3))[::-1][:2]
+    assert result.trajectory.passages == expected
+
+
+def test_an_asynchronous_rerank_that_fails_is_a_retrieval_error(index: Any) -> None:
+    class Failing(Hidden):
+        def __init__(self, client: Client) -> None:
+            super().__init__(client)
+
+            async def rerank(query: str, passages: list[Passage]) -> list[Passage]:
+                raise ConnectionError("gone")
+
+            self.rerank = rerank
+
+    with pytest.raises(RetrievalError, match="reranking failed"):
+        asyncio.run(RetrieverHandle(Failing(Client(index))).arerank("q", index.search("q", 2)))
+
+
+@pytest.mark.parametrize("value", [5, True, 0.5, "examples", {"question": "q"}, {1, 2}, b"x", [5], [None], ["x"]])
+def test_examples_that_are_no_list_of_trajectories_are_refused(index: Any, value: Any) -> None:
+    with pytest.raises(InputError, match="setting `examples`"):
+        ActiveQA(index, examples=value)
