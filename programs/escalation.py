@@ -195,6 +195,8 @@ def _preferred(trajectory: Trajectory, read: Told | None) -> Trajectory:
     sure, last = whole and whole.answer_confidence, trajectory.answer_confidence
     if whole is None or not whole.answer or whole.answer in trajectory.rejected or not sure or sure.mean is None:
         return trajectory
+    if trajectory.failed_plans:  # other sub-questions were asked for because no answer so far would do
+        return trajectory
     if trajectory.answer and (last is None or last.mean is None or last.mean >= sure.mean):
         return trajectory
     if read is not None:

@@ -131,7 +131,7 @@ class EscalationSettings(ActiveSettings):
     tau_grounded: float = Field(default=-0.2, le=0)
     escalate: Literal["threshold", "always", "never", "random"] = "threshold"
     escalation_rate: float = Field(default=0.5, ge=0, le=1)
-    prefer: Literal["last", "confident"] = "last"
+    prefer: Literal["last", "confident"] = "confident"
 
 
 def _trajectory(record: Any) -> Trajectory:
