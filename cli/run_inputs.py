@@ -164,10 +164,11 @@ def recorded_questions(
         config: Its configuration on the hub.
 
     Raises:
-        InputError: Not all of them can be found.
+        InputError: Not all of them can be found, or they have other texts or gold answers.
     """
     from ..core import InputError
     from ..evaluation.datasets import load_questions
+    from ..evaluation.question_digest import check_questions
 
     data = old.data
     known: QuestionSet = (
@@ -180,7 +181,9 @@ def recorded_questions(
             f"{len(lost):,} of the run's {len(data.ids):,} questions are not in {known.name} (the first is "
             f"{lost[0]!r}); name the questions that it was made with"
         )
-    return [by_id[identity] for identity in data.ids], data
+    chosen = [by_id[identity] for identity in data.ids]
+    check_questions(data, chosen, old.name)
+    return chosen, data
 
 
 def _by_name(data: DataHeader) -> QuestionSet:

@@ -7,7 +7,7 @@ keeps exactly the right drafts; it knows the gold answers and bounds what any ga
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,10 @@ from typing import Any
 from ..core import InputError, check_file, user_path
 from .gold import solvers_of
 from .metrics import exact_match
+from .question_digest import questions_digest
 from .questions import Question
 from .records import Run, read_run
+from .run_differences import data_differences
 from .run_schema import DataHeader
 from .runner import OnProgress, evaluate
 from .tables import Table
@@ -251,6 +253,7 @@ def run_ablations(
         InputError: The random gate's rate cannot be told, or as for ``evaluate``.
     """
     runs: list[Run] = []
+    data = replace(data, questions_sha256=questions_digest(questions))
     for item in ablations:
         rate = _measured(folder, data) if item.name == RANDOM else None
         program = make_ablation(item, index, questions, settings=settings, rate=rate, seed=seed)
@@ -267,7 +270,7 @@ def _measured(folder: str | Path, data: DataHeader) -> float | None:
     if not path.exists():
         return None
     run = read_run(path)
-    if run.header.data.ids != data.ids or run.missing:
+    if data_differences(run.header.data, data) or run.missing:
         raise InputError(f"{path}: does not answer all of these questions, so the random gate's rate cannot be told")
     return search_rate(run)
 

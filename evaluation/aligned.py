@@ -170,6 +170,12 @@ def _notes(runs: Sequence[RecordedRun], common: set[str], dropped: Mapping[str, 
         missing = len(set(run.header.data.ids) - set(run.records))
         if missing:
             yield f"{run.name}: {missing:,} questions of its data are not in the file; the run is not finished."
+    digests: dict[frozenset[str], set[str]] = {}
+    for run in runs:
+        if run.header.data.questions_sha256 is not None:
+            digests.setdefault(frozenset(run.header.data.ids), set()).add(run.header.data.questions_sha256)
+    if any(len(found) > 1 for found in digests.values()):
+        yield "The runs have other questions or gold answers under the same ids; they cannot be compared as they are."
     for what, values in (("data sets", [_data(run) for run in runs]), ("LMs", [str(run.lm) for run in runs])):
         different = list(dict.fromkeys(values))
         if len(different) > 1:

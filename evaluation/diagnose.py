@@ -41,8 +41,9 @@ from .gold import (
     with_gold_passages,
 )
 from .provenance import describe_lm
+from .question_digest import check_questions
 from .questions import Question
-from .recorded_trajectories import Lookup, trajectory_of, without_question
+from .recorded_trajectories import Lookup, recorded_answer, trajectory_of
 from .records import Run
 from .run_schema import RunRecord
 from .scoring import score_answer
@@ -99,13 +100,14 @@ def diagnose(
         on_progress: Called at the beginning and after each question.
 
     Raises:
-        InputError: Questions of the run are missing, or the file was made with something else.
+        InputError: Questions of the run are missing or have other texts, or the file was made with something else.
         StateError: The file is damaged.
         OSError: It cannot be written.
     """
     import dspy
 
     by_id = {question.id: question for question in questions}
+    check_questions(run.header.data, by_id.values(), run.header.name)
     wrong = [record for record in run.answered if not record.scores.em]
     lost = [record.id for record in wrong if record.id not in by_id]
     if lost:
@@ -200,7 +202,7 @@ def _trial(
     if outcome.fatal is not None:
         raise outcome.fatal
     scores = score_answer(question, outcome.answer, normalisation=run.header.normalisation)
-    text = None if outcome.answer is None else without_question(outcome.answer, question.question)
+    text = None if outcome.answer is None else recorded_answer(outcome.answer, question.question)
     return Trial(name, text, scores["em"], scores["f1"], outcome.cost, outcome.failure)
 
 

@@ -56,25 +56,47 @@ def without_question(text: str, question: str) -> str:
     return text.replace(question[:low], QUESTION) if low >= _LEAST else text
 
 
+def recorded_answer(text: str, question: str) -> str:
+    """An answer or draft for a run file: the whole question within it becomes ``{question}``, and nothing is lost.
+
+    Unlike :func:`without_question`, it leaves a beginning of the question alone: scores and diagnoses are of the very
+    words of an answer, which :func:`joined_answer` must give back.
+
+    Args:
+        text: What an LM answered.
+        question: The question of a data set.
+    """
+    return text.replace(question, QUESTION)
+
+
+def joined_answer(text: str, question: str) -> str:
+    """An answer of a run file with the question's text in the place of ``{question}``."""
+    return text.replace(QUESTION, question)
+
+
 def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
     """A trajectory without the texts of its question and passages.
 
-    A sub-question, query or answer that repeats the question says ``{question}`` in its place.
+    A sub-question or query that repeats the question says ``{question}`` in its place; for answers, see
+    :func:`recorded_answer`.
     """
 
     def clean(text: str) -> str:
         return without_question(text, trajectory.question)
 
+    def kept(text: str) -> str:
+        return recorded_answer(text, trajectory.question)
+
     return TrajectoryRecord(
         hops=tuple(
             HopRecord(
                 sub_question=clean(hop.sub_question),
-                draft=None if hop.draft is None else clean(hop.draft),
+                draft=None if hop.draft is None else kept(hop.draft),
                 confidence=_confidence(hop.confidence),
                 source=hop.source,
                 query=None if hop.query is None else clean(hop.query),
                 passages=_ids(hop.passages),
-                answer=clean(hop.answer),
+                answer=kept(hop.answer),
                 answer_confidence=_confidence(hop.answer_confidence),
                 whole=hop.whole,
             )
@@ -84,21 +106,21 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
         passages=_ids(trajectory.passages),
         answer_confidence=_confidence(trajectory.answer_confidence),
         stop_reason=trajectory.stop_reason,
-        revisions=tuple(_attempt(revision, clean) for revision in trajectory.revisions),
+        revisions=tuple(_attempt(revision, clean, kept) for revision in trajectory.revisions),
         decisions=tuple(
-            DecisionRecord(made.step, made.hop, clean(made.text), _confidence(made.confidence), made.kept)
+            DecisionRecord(made.step, made.hop, kept(made.text), _confidence(made.confidence), made.kept)
             for made in trajectory.decisions
         ),
     )
 
 
-def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str]) -> AttemptRecord:
+def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str], kept: Callable[[str], str]) -> AttemptRecord:
     """An attempt, by those of its entries that a run file keeps; texts of passages are in none of them."""
     spent = revision.get("cost")
     stage, answer, verdict, error = (_of(revision.get(name), str) for name in ("stage", "answer", "verdict", "error"))
     return AttemptRecord(
         stage=stage or "other",
-        answer=None if answer is None else clean(answer),
+        answer=None if answer is None else kept(answer),
         verdict=cast(Verdict, verdict) if verdict in get_args(Verdict) else None,
         probability=_finite(revision.get("probability")),
         hop=_of(revision.get("hop"), int),
@@ -106,7 +128,7 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str]) -> Attemp
         kept=revision.get("kept") is True,
         error=None if error is None else clean(error.partition("\n")[0])[:_LONGEST_ERROR],
         sub_questions=tuple(map(clean, _strings(revision.get("sub_questions")))),
-        conclusions=tuple(map(clean, _strings(revision.get("conclusions")))),
+        conclusions=tuple(map(kept, _strings(revision.get("conclusions")))),
         passages=_strings(revision.get("passages")),
         cost=None
         if not isinstance(spent, Mapping)
@@ -154,7 +176,7 @@ def trajectory_of(record: RunRecord, passages: Lookup, question: str) -> Traject
     known = {passage.id: passage for passage in passages(list(wanted))} if wanted else {}
 
     def join(text: str) -> str:
-        return text.replace(QUESTION, question)
+        return joined_answer(text, question)
 
     def texts(items: tuple[PassageRecord, ...]) -> tuple[Passage, ...]:
         return tuple(known.get(item.id, Passage(item.id, "", "")).with_score(item.score) for item in items)

@@ -11,6 +11,7 @@ from ..core import InputError, Passage, user_path
 from .aligned import RecordedRun, align, name_runs
 from .comparison import Comparison, Metric, compare
 from .gate_analysis import analyse_gates
+from .question_digest import Asked, check_questions
 from .recorded_trajectories import Lookup
 from .records import Run
 from .reliability import Reliability, reliability
@@ -20,23 +21,8 @@ from .tables import METRIC_NAMES, Table, comparison_tables
 _DIGITS = 4
 
 
-class QuestionText(Protocol):
+class QuestionText(Asked, Protocol):
     """A question of a data set, as the page shows it."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def question(self) -> str:
-        """Its text."""
-        ...
-
-    @property
-    def answers(self) -> Sequence[str]:
-        """The gold answer and its aliases."""
-        ...
 
     @property
     def supporting_ids(self) -> Sequence[str] | None:
@@ -66,9 +52,12 @@ def report_data(
         title: Title of the page.
 
     Raises:
-        InputError: As for :func:`compare`.
+        InputError: As for :func:`compare`, or the questions have other texts or gold answers than those of a run.
     """
     aligned = align(runs)
+    questions = None if questions is None else list(questions)
+    for run in aligned.runs if questions is not None else ():
+        check_questions(run.header.data, questions or (), run.name)
     comparison = compare(aligned, baseline=baseline, metric=metric, difference=difference)
     curves = {run.name: reliability(aligned.rows(run)) for run in aligned.runs}
     tables = comparison_tables(comparison, analyse_gates(aligned.runs, metric=metric))

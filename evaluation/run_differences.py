@@ -45,7 +45,7 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
     elif old.index is not None and new.index is not None:
         told = {name: value for name, value in asdict(old.index).items() if value is not None}
         found += _table("index", told, {name: value for name, value in asdict(new.index).items() if name in told})
-    return found + _data(old.data, new.data)
+    return found + data_differences(old.data, new.data)
 
 
 def _same_state(old: ProgramHeader, new: ProgramHeader) -> bool:
@@ -83,8 +83,12 @@ def _table(what: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return [f"{what} `{name}` {_short(old.get(name))}, now {_short(new.get(name))}" for name in names]
 
 
-def _data(old: DataHeader, new: DataHeader) -> list[str]:
+def data_differences(old: DataHeader, new: DataHeader) -> list[str]:
+    """What differs between the questions of two runs, for people; a digest that one of them lacks is left out."""
     if old.ids == new.ids:
+        known = None not in (old.questions_sha256, new.questions_sha256)
+        if known and old.questions_sha256 != new.questions_sha256:
+            return ["other questions or gold answers, though with the same ids"]
         return []
     if len(old.ids) != len(new.ids):
         return [f"{len(old.ids):,} questions of {old.name}, now {len(new.ids):,} of {new.name}"]

@@ -173,6 +173,8 @@ class DataHeader:
         seed: Seed of the sample.
         sample: Size of the sample; ``None`` if the questions were not drawn.
         ids: Ids of the questions.
+        questions_sha256: Digest of ids, questions and gold answers, see
+            :func:`~hopgate.evaluation.question_digest.questions_digest`; ``None`` where it was not recorded.
     """
 
     name: str
@@ -180,6 +182,7 @@ class DataHeader:
     seed: int | None = None
     sample: int | None = None
     ids: tuple[str, ...] = ()
+    questions_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from ..core import InputError, user_path
 from .attempts import HISTORY, Outcome, QuestionMeter, answer_question, global_history, trim_history
 from .budget import Budget, Spending
 from .provenance import describe_data, describe_run
+from .question_digest import questions_digest
 from .questions import Question
-from .recorded_trajectories import trajectory_record, without_question
+from .recorded_trajectories import recorded_answer, trajectory_record
 from .records import Appender, Run, appending, differences, read_run
 from .run_schema import DataHeader, Normalisation, RunHeader, RunRecord, Scores
 from .scoring import score_answer
@@ -114,6 +115,7 @@ def evaluate(
     data = data or describe_data(questions, [question.id for question in asked])
     if [question.id for question in asked] != list(data.ids):
         raise InputError("`data` must have the ids of the questions, in their order")
+    data = replace(data, questions_sha256=questions_digest(asked))
     target = user_path(out)
     header = describe_run(
         program, data, name=name or target.stem, seed=seed, normalisation=normalisation, state_file=state_file
@@ -208,7 +210,7 @@ def _record(question: Question, outcome: Outcome, normalisation: Normalisation, 
     return RunRecord(
         id=question.id,
         status="ok" if outcome.failure is None else "error",
-        answer=None if outcome.answer is None else without_question(outcome.answer, question.question),
+        answer=None if outcome.answer is None else recorded_answer(outcome.answer, question.question),
         type=question.type,
         hops=question.hops,
         scores=Scores(**scores),
@@ -217,7 +219,7 @@ def _record(question: Question, outcome: Outcome, normalisation: Normalisation, 
         error=outcome.failure,
         attempts=outcome.attempts,
         answered=outcome.best_guess is None,
-        best_guess=None if outcome.best_guess is None else without_question(outcome.best_guess, question.question),
+        best_guess=None if outcome.best_guess is None else recorded_answer(outcome.best_guess, question.question),
     )
 
 

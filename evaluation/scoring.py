@@ -22,6 +22,7 @@ from .metrics import cover_em, cover_em_tokens, exact_match, f1, retrieval_recal
 from .normalisation import Accents, Normalisation, check_normalisation, normalize
 from .offtopic import off_topic
 from .questions import Question, QuestionSet
+from .recorded_trajectories import joined_answer
 
 ABSTENTIONS = frozenset({"", "noanswer", "no answer", "unanswerable", "not answerable", "unknown"})
 """What answers a question that cannot be answered from its contexts (in the official normalisation)."""
@@ -122,7 +123,8 @@ def score_predictions(
 
     Args:
         questions: The gold questions.
-        predictions: Answers by question id; ``None`` is no answer.
+        predictions: Answers by question id; ``None`` is no answer. ``{question}`` in one stands for the question's
+            text, as in a run file.
         normalisation: How answers are compared.
         accents: Whether ``strict`` keeps accents.
 
@@ -145,6 +147,8 @@ def score_predictions(
         answer = predictions.get(question.id)
         if answer is None:
             missing.append(question.id)
+        else:
+            answer = joined_answer(answer, question.question)
         scores.append(score_answer(question, answer, normalisation=normalisation, accents=accents))
 
     def mean(name: str) -> float:

@@ -94,3 +94,19 @@ def test_refused(files: dict[str, str], tmp_path: Path, options: list[str], part
     assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
     assert part in result.stderr
     assert out.read_bytes() == before
+
+
+def test_other_questions_with_the_same_ids_are_refused(files: dict[str, str], tmp_path: Path) -> None:
+    out, other = tmp_path / "rag.jsonl", tmp_path / "other.jsonl"
+    index = ["--index", files["index"], "--checkpoint", files["checkpoint"]]
+    assert run("evaluate", files["data"], "--program", "rag", *index, "--out", str(out)).exit_code == 0
+    rows = [json.loads(line) for line in Path(files["data"]).read_text().splitlines()]
+    rows[0]["answers"] = ["Something else"]
+    other.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    again = ["evaluate", str(other), "--repeat", str(out), "--out", str(tmp_path / "again.jsonl"), *index]
+    page = ["report", str(out), "--data", str(other), "--out", str(tmp_path / "page.html")]
+    for command in (["diagnose", str(out), "--data", str(other), *index], again, page):
+        result = run(*command)
+        assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
+        assert "have the ids of the run 'rag', and other texts or gold answers" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["other.jsonl", "rag.jsonl"]

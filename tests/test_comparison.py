@@ -93,6 +93,18 @@ def test_only_common_answers_are_compared_and_the_rest_is_counted() -> None:
     assert "first: 2 answered questions fell away" in notes and "second: 1 questions failed" in notes
 
 
+def test_other_questions_with_the_same_ids_are_said() -> None:
+    def run(name: str, digest: str | None, *ids: str) -> Run:
+        return make_run(name, [record("a"), record("b")], data=DataHeader("toy", ids=ids, questions_sha256=digest))
+
+    first = run("first", "1", "a", "b")
+    said = [
+        "other questions or gold answers under the same ids" in " ".join(compare([first, other]).notes)
+        for other in (run("r", "2", "b", "a"), run("r", "1", "a", "b"), run("r", None, "a", "b"), run("r", "2", "a"))
+    ]
+    assert said == [True, False, False, False]
+
+
 def test_an_unfinished_run_and_different_data_are_said() -> None:
     whole = make_run("whole", [record("a"), record("b")])
     part = make_run("part", [record("a")], data=DataHeader("other", ids=("a", "b", "c")), lm={"model": "big"})

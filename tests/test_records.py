@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopgate.core import HopgateError, InputError, Passage, StateError
+from hopgate.evaluation.recorded_trajectories import joined_answer, recorded_answer
 from hopgate.evaluation.records import (
     AttemptRecord,
     DataHeader,
@@ -50,7 +51,7 @@ def header(*ids: str, **changes: Any) -> RunHeader:
         normalisation="official",
         versions={"hopgate": "1"},
         index=IndexHeader("exact", "tiny", "c", "f", 4, 0, False),
-        data=DataHeader("toy", ids=ids or ("q1", "q2", "q3")),
+        data=DataHeader("toy", ids=ids or ("q1", "q2", "q3"), questions_sha256="0"),
     )
     return replace(base, **changes)
 
@@ -233,6 +234,7 @@ def test_a_file_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
         ({"index": IndexHeader("exact", "tiny", "c", "g", 4, 0, False)}, 'index `corpus_fingerprint` "f", now "g"'),
         ({"data": DataHeader("toy", ids=("q1",))}, "3 questions of toy, now 1 of toy"),
         ({"data": DataHeader("toy", ids=("q1", "q3", "q2"))}, "in another order (the first that differs is number 2"),
+        ({"data": DataHeader("toy", ids=("q1", "q2", "q3"), questions_sha256="1")}, "other questions or gold answers"),
         ({"data": DataHeader("toy", ids=("q1", "q2", "q4"))}, "other questions (the first that differs is number 3"),
     ],
 )
@@ -255,6 +257,7 @@ def test_name_time_and_versions_may_differ() -> None:
 def test_what_an_old_header_does_not_know_may_be_anything() -> None:
     old = header(program=ProgramHeader("rag", settings={"k": 3}), index=IndexHeader(), adapter=None)
     new = header(program=ProgramHeader("rag", settings={"k": 3, "passage_words": 70}, state_sha256="1"))
+    old = replace(old, data=replace(old.data, questions_sha256=None))
     assert differences(old, new) == []
     assert differences(new, old) != []
 
@@ -305,6 +308,31 @@ def test_the_question_is_found_in_quotes_and_cut() -> None:
     assert without_question(f"failed for {question!r}: no", question) == "failed for '{question}': no"
     assert without_question(f"failed for {question[:40]}...", question) == "failed for {question}..."
     assert without_question("Who said it?", question) == "Who said it?"
+
+
+@given(st.text(min_size=1, max_size=200), st.text(max_size=50), st.text(max_size=50), st.integers(0, 200))
+def test_answers_are_kept(question: str, before: str, after: str, cut: int) -> None:
+    texts = [f"{before}{question[:cut]}{after}", f"{before}{question}{after}", question]
+    for text in (text for text in texts if "{question}" not in text):
+        kept = recorded_answer(text, question)
+        assert joined_answer(kept, question) == text
+        assert kept == text or question in text
+    assert recorded_answer(question, question) == "{question}"
+
+
+def test_answers_of_a_trajectory_are_kept() -> None:
+    text = f"{QUESTION[:-1]} is the Ile."
+    attempt = {"stage": "solve", "answer": text, "conclusions": (text,)}
+    made = Trajectory(
+        QUESTION,
+        hops=(Hop(text, draft=text, answer=text),),
+        revisions=(attempt,),
+        decisions=(Decision("final", 0, text, None, True),),
+    )
+    found = trajectory_record(made)
+    (hop,), (revision,), (decision,) = found.hops, found.revisions, found.decisions
+    assert hop.sub_question == "{question} is the Ile."
+    assert {hop.draft, hop.answer, revision.answer, *revision.conclusions, decision.text} == {text}
 
 
 def test_costs_have_the_fields_of_a_program() -> None:

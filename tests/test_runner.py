@@ -24,9 +24,10 @@ from dspy.utils.exceptions import LMAuthError, LMInvalidRequestError, LMRateLimi
 from hopgate.core import HopgateError, InputError, ModelError, RetrievalError
 from hopgate.evaluation.budget import Budget
 from hopgate.evaluation.provenance import describe_lm
-from hopgate.evaluation.questions import Question
+from hopgate.evaluation.questions import Question, QuestionSet
 from hopgate.evaluation.records import Run, RunRecord, read_run
 from hopgate.evaluation.runner import Progress, evaluate
+from hopgate.evaluation.scoring import read_predictions, score_predictions
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import RAG, ActiveQA, Direct
 
@@ -133,6 +134,41 @@ def test_another_program_is_refused(tmp_path: Path, index: WordIndex) -> None:
 
 
 @pytest.mark.usefixtures("lm")
+@pytest.mark.parametrize("change", [{"question": "What is thrice the number 1?"}, {"answers": ("2", "two")}], ids=str)
+def test_other_questions_with_the_same_ids_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path, other = tmp_path / "a.jsonl", make(2)
+    other[1] = replace(other[1], **change)
+    with dspy.context(lm=scripted_lm(twice)):
+        first = evaluate(Program(), make(2), path)
+        before = path.read_bytes()
+        with pytest.raises(InputError, match="other questions or gold answers, though with the same ids"):
+            evaluate(Program(), other, path)
+        with pytest.raises(InputError, match=r"no repetition.*other questions or gold answers"):
+            evaluate(Program(), other, tmp_path / "b.jsonl", data=first.header.data, same_as=first.header)
+        assert path.read_bytes() == before and not (tmp_path / "b.jsonl").exists()
+        # A file that has no digest goes on as it did.
+        digest = f',"questions_sha256":"{first.header.data.questions_sha256}"'.encode()
+        lines = before.replace(digest, b"").splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[:2]))
+        assert digest in before and len(evaluate(Program(), other, path).records) == 2
+        assert path.read_bytes().startswith(lines[0]) and read_run(path).header.data.questions_sha256 is None
+
+
+def test_answers_that_begin_like_the_question_are_scored_alike(tmp_path: Path) -> None:
+    text = "What is the year in which the Osk Tower was built?"
+    answers = {"a": text, "b": f"{text[:-1]} is 1931", "c": f"{text[:35]} 1931", "d": f"{text} 1931"}
+    asked = [Question(key, text, (text if key == "a" else "1931 is the year",)) for key in answers]
+    replies = iter(answers.values())
+    path = tmp_path / "a.jsonl"
+    with dspy.context(lm=scripted_lm(lambda prompt: Reply(next(replies)))):
+        run = evaluate(Program(), asked, path)
+    assert [r.answer for r in run.records] == ["{question}", answers["b"], answers["c"], "{question} 1931"]
+    found = score_predictions(QuestionSet(asked, name="toy"), read_predictions(path))
+    for name in ("em", "f1", "cover_em", "cover_em_tokens"):
+        values = [float(getattr(record.scores, name)) for record in run.records]
+        assert getattr(found, name) == pytest.approx(sum(values) / len(values)), name
+
+
 def test_demos_stay_out_of_the_file(tmp_path: Path) -> None:
     program = Direct()
     program.respond.demos = [{"question": "A question of a data set?", "answer": "gold"}]
