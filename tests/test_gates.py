@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from pathlib import Path
 from typing import Any
 
 import dspy
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,18 @@ from hopgate.core import InputError, StateError
 from hopgate.evaluation import exact_match
 from hopgate.lms.confidence import AnswerConfidence
 from hopgate.lms.testing import Reply, scripted_lm
-from hopgate.programs import ActiveQA, Draft, Escalation, Gate, OracleGate, RandomGate, Step, ThresholdGate, Trajectory
+from hopgate.programs import (
+    ActiveQA,
+    ConstantGate,
+    Draft,
+    Escalation,
+    Gate,
+    OracleGate,
+    RandomGate,
+    Step,
+    ThresholdGate,
+    Trajectory,
+)
 
 QUESTION = "When was the designer of the Osk Tower born?"
 
@@ -155,3 +168,52 @@ def test_a_program_with_an_oracle_can_be_copied(index: Any, copied: str) -> None
 def test_no_name_gives_an_oracle(index: Any) -> None:
     with pytest.raises(InputError, match="gate"):
         ActiveQA(index, gate="oracle")
+
+
+_NO_NUMBERS = ["x", "-0.3", None, True, [0.5], math.nan, 1j, {}]
+
+
+@pytest.mark.parametrize("value", _NO_NUMBERS)
+def test_a_threshold_or_a_rate_is_a_number(value: Any) -> None:
+    for make in (ThresholdGate, RandomGate):
+        with pytest.raises(InputError, match=r"number|rate"):
+            make(value)
+
+
+@pytest.mark.parametrize("tau", [-0.3, 0, -math.inf, np.float32(-0.3), np.float64(-0.3)])
+def test_any_kind_of_number_is_a_threshold(tau: Any) -> None:
+    assert not ThresholdGate(tau).keeps(Draft(Trajectory("q"), "q", "x", None))
+
+
+@pytest.mark.parametrize("value", ["yes", None, 5, 0.5, []])
+def test_a_constant_gate_takes_a_truth_value(value: Any) -> None:
+    with pytest.raises(InputError, match="search"):
+        ConstantGate(value)
+
+
+@pytest.mark.parametrize("seed", ["1", None, 0.5])
+def test_a_seed_is_an_integer(seed: Any) -> None:
+    with pytest.raises(InputError, match="seed"):
+        RandomGate(0.5, seed)
+
+
+@pytest.mark.parametrize("value", [5, "Who?", ["a"], {"Who?": "Ivar"}, {"Who?": 5}, {"Who?": None}])
+def test_gold_answers_are_lists_by_question(value: Any) -> None:
+    for told in ({"answers": value}, {"answers": {}, "intermediate": value}):
+        with pytest.raises(InputError, match=r"answers|intermediate"):
+            OracleGate(lambda text, golds: True, **told)
+    with pytest.raises(InputError, match="right"):
+        OracleGate(value, {})
+
+
+@pytest.mark.parametrize("gates", [5, "hop", ["hop"], [("hop", ConstantGate(search=True))], True, ConstantGate])
+def test_gates_that_are_no_mapping_are_refused(index: Any, gates: Any) -> None:
+    for program in (ActiveQA, Escalation):
+        with pytest.raises(InputError, match="`gates`"):
+            program(index, gates=gates)
+
+
+@pytest.mark.parametrize("steps", [[5], [None], ["nowhere", 5], [("hop",)], ["memory"]])
+def test_gates_of_steps_that_are_not_there_are_refused(index: Any, steps: list[Any]) -> None:
+    with pytest.raises(InputError, match="`gates`: there is no step"):
+        ActiveQA(index, gates=dict.fromkeys(steps, ConstantGate(search=True)))

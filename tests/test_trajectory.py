@@ -146,3 +146,9 @@ def test_what_is_no_trajectory_is_refused(record: Any) -> None:
     with pytest.raises(StateError) as caught:
         Trajectory.from_dict(record)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("hops", ["1", None, 1.0, True, [1], b"1"])
+def test_a_prefix_of_what_is_no_number_of_hops_is_refused(hops: Any) -> None:
+    with pytest.raises(InputError, match="number of hops"):
+        Trajectory("q", (Hop("a?"), Hop("b?"))).prefix(hops)
