@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import ActiveQA, Hop, Trajectory
-from hopgate.programs.calculator import CalculationError, calculable, calculate
+from hopgate.programs.calculator import calculable
+from hopgate.programs.expressions import CalculationError, calculate
 
 QUESTION = "How many years before the Osk Tower was Mira Dol born?"
 days = st.dates(date(1000, 1, 1), date(2200, 1, 1))
