@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..evaluation.runner import Progress
 
 _STOPPED = 1
-"""Exit code of a run that ended before all questions were asked."""
+"""Exit code of a run that ended before all questions were asked, or in which every question failed."""
 
 
 def _rows(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -92,7 +92,7 @@ def evaluate(
 
     QUESTIONS is hotpotqa, 2wikimultihopqa, musique, bamboogle, sample, or a file or folder. A run that was stopped goes
     on with the same command. The exit code is 1 if it ends before all questions were asked, by a budget or since
-    question after question fails.
+    question after question fails, and if every question failed.
 
     --repeat RUN does a run again: questions from the hub, program, settings and LM come from its header; files, the
     index and a saved state are named again, and must be the same.
@@ -153,6 +153,9 @@ def evaluate(
     _tell(run, as_json)
     if run.stopped is not None:
         note(f"Stopped: {run.stopped}. {len(run.missing):,} questions are left; the same command goes on with them.")
+        raise click.exceptions.Exit(_STOPPED)
+    if not run.answered:
+        note("Every question failed; --retry-errors asks them again.")
         raise click.exceptions.Exit(_STOPPED)
 
 

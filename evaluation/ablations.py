@@ -160,7 +160,7 @@ def known_settings(program: Any) -> set[str]:
 
 
 def check_settings(ablations: Iterable[Ablation], settings: Mapping[str, Any]) -> None:
-    """Refuse settings that none of the programs has, and values that one of them refuses.
+    """Refuse settings that none of the programs has or that make the rows what they are, and values that are refused.
 
     Raises:
         InputError: The message names the setting.
@@ -168,6 +168,13 @@ def check_settings(ablations: Iterable[Ablation], settings: Mapping[str, Any]) -
     from ..programs.registry import make_program
 
     wanted = list(ablations)
+    own = {"gate", "search_rate", "seed", *(name for item in ABLATIONS.values() for name in item.settings)}
+    taken = sorted(set(settings) & own)
+    if taken:
+        raise InputError(
+            f"setting `{taken[0]}`: is what the runs of the table differ in, and a row would not be what it is called; "
+            "choose runs with --programs, or use `hopgate evaluate`"
+        )
     known = {name for item in wanted for name in known_settings(make_program(item.program))}
     unknown = sorted(set(settings) - known)
     if unknown:

@@ -11,6 +11,7 @@ from typing import Any
 from ..core import InputError
 from .records import Run, read_run
 from .run_schema import RunHeader, RunRecord
+from .trajectory_schema import LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class RecordedRun:
         """The threshold on a draft's mean log-probability, in nats, where the gate is one."""
         tau = self.settings.get("tau")
         # Programs of users may have settings of any kind.
-        return float(tau) if self.gate == "threshold" and isinstance(tau, int | float) else None
+        known = self.gate == "threshold" and isinstance(tau, int | float) and -LARGEST <= tau <= LARGEST
+        return float(tau) if known else None
 
 
 @dataclass(frozen=True, slots=True)

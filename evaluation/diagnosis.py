@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from .run_schema import Failure, RunCost, RunHeader
 from .statistics import Interval, share_interval
 from .tables import Table, share
+from .trajectory_schema import Share
 
 SCHEMA = 1
 
@@ -70,7 +71,7 @@ class Trial:
     replaced: Replacement
     answer: str | None
     em: bool
-    f1: float
+    f1: Share
     cost: RunCost = field(default_factory=RunCost)
     error: Failure | None = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from ..core import Passage, StateError
@@ -13,6 +12,7 @@ from .run_schema import (
     RunRecord,
 )
 from .trajectory_schema import (
+    LARGEST,
     AttemptCost,
     AttemptRecord,
     ConfidenceRecord,
@@ -118,11 +118,12 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str], kept: Cal
     """An attempt, by those of its entries that a run file keeps; texts of passages are in none of them."""
     spent = revision.get("cost")
     stage, answer, verdict, error = (_of(revision.get(name), str) for name in ("stage", "answer", "verdict", "error"))
+    chance = _finite(revision.get("probability"))
     return AttemptRecord(
         stage=stage or "other",
         answer=None if answer is None else kept(answer),
         verdict=cast(Verdict, verdict) if verdict in get_args(Verdict) else None,
-        probability=_finite(revision.get("probability")),
+        probability=None if chance is None or not 0 <= chance <= 1 else chance,
         hop=_of(revision.get("hop"), int),
         page=_of(revision.get("page"), int),
         kept=revision.get("kept") is True,
@@ -133,8 +134,8 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str], kept: Cal
         cost=None
         if not isinstance(spent, Mapping)
         else AttemptCost(
-            *(int(spent.get(name) or 0) for name in AttemptCost.__dataclass_fields__ if name != "seconds"),
-            seconds=_finite(spent.get("seconds")) or 0.0,
+            *(int(_amount(spent.get(name))) for name in AttemptCost.__dataclass_fields__ if name != "seconds"),
+            seconds=_amount(spent.get("seconds")),
         ),
     )
 
@@ -144,7 +145,14 @@ def _of(value: Any, kind: type[T]) -> T | None:
 
 
 def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if -LARGEST <= value <= LARGEST else None
+
+
+def _amount(value: Any) -> float:
+    """A count or seconds within what a run file may hold; 0 for what is none."""
+    return min(max(_finite(value) or 0.0, 0.0), float(LARGEST))
 
 
 def _strings(value: Any) -> tuple[str, ...]:

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, TypeAdapter
 
-from .trajectory_schema import TrajectoryRecord
+from .trajectory_schema import Amount, Count, Share, TrajectoryRecord
 
 SCHEMA = 1
 """Version of the run file; a reader refuses others."""
 
 QUESTION = "{question}"
 """Stands in a run file for the text of the record's own question."""
+
+
+def _with_model(lm: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(lm.get("model"), str) or not lm["model"]:
+        raise ValueError("`model` must be the name of the LM")
+    return lm
+
 
 Normalisation = Literal["official", "strict"]
 
@@ -39,10 +46,10 @@ class Scores:
     """
 
     em: bool
-    f1: float
+    f1: Share
     cover_em: bool
     cover_em_tokens: bool
-    retrieval_recall: float | None = None
+    retrieval_recall: Share | None = None
     off_topic: bool | None = None
 
 
@@ -55,16 +62,16 @@ class RunCost:
             unknown.
     """
 
-    retrievals: int = 0
-    lm_calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prefix_tokens: int = 0
-    cached_calls: int = 0
-    billed_tokens: int = 0
-    passages_read: int = 0
-    seconds: float = 0.0
-    usd: float | None = None
+    retrievals: Count = 0
+    lm_calls: Count = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    prefix_tokens: Count = 0
+    cached_calls: Count = 0
+    billed_tokens: Count = 0
+    passages_read: Count = 0
+    seconds: Amount = 0.0
+    usd: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +110,12 @@ class RunRecord:
     status: Literal["ok", "error"]
     answer: str | None
     type: str | None
-    hops: int | None
+    hops: Count | None
     scores: Scores
     trajectory: TrajectoryRecord | None
     cost: RunCost
     error: Failure | None = None
-    attempts: int = 1
+    attempts: Count = 1
     answered: bool = True
     best_guess: str | None = None
 
@@ -158,8 +165,8 @@ class IndexHeader:
     checkpoint: str | None = None
     checkpoint_fingerprint: str | None = None
     corpus_fingerprint: str | None = None
-    passages: int | None = None
-    revision: int | None = None
+    passages: Count | None = None
+    revision: Count | None = None
     hybrid: bool | None = None
 
 
@@ -206,7 +213,7 @@ class RunHeader:
 
     name: str
     program: ProgramHeader
-    lm: dict[str, Any]
+    lm: Annotated[dict[str, Any], AfterValidator(_with_model)]
     seed: int
     normalisation: Normalisation
     versions: dict[str, str]
@@ -227,7 +234,17 @@ def header_adapter() -> TypeAdapter[RunHeader]:
 @cache
 def record_adapter() -> TypeAdapter[RunRecord]:
     """Checks and reads a record."""
-    return TypeAdapter(RunRecord)
+    return TypeAdapter(Annotated[RunRecord, AfterValidator(_consistent)])
+
+
+def _consistent(record: RunRecord) -> RunRecord:
+    if record.status == "ok" and record.answer is None:
+        raise ValueError("`answer` must be a text where `status` is ok")
+    if record.status == "ok" and record.error is not None:
+        raise ValueError("`error` must be null where `status` is ok")
+    if record.status == "error" and (record.answer is not None or record.error is None):
+        raise ValueError("`answer` must be null where `status` is error, and `error` must say why")
+    return record
 
 
 _CLASSES = (Scores, RunCost, Failure, RunRecord, FileHeader, ProgramHeader, IndexHeader, DataHeader, RunHeader)

@@ -8,8 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, GetCoreSchemaHandler
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
+
+LARGEST = 10**15
+"""Bound of all counts, seconds and prices: what is above was never measured, and would overflow sums."""
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1)]
+LogProbability = Annotated[float, Field(ge=-LARGEST, le=1)]
+"""Nats; backends may round to slightly above 0."""
 
 Verdict = Literal["on_topic", "off_topic", "undecided"]
 
@@ -23,8 +32,8 @@ class ConfidenceRecord:
         minimum: The least of them; ``None`` where it was not recorded.
     """
 
-    mean: float
-    minimum: float | None = None
+    mean: LogProbability
+    minimum: LogProbability | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +74,11 @@ class DecisionRecord:
 class AttemptCost:
     """What one attempt took; fields as in :class:`RunCost`, of which it is a part."""
 
-    retrievals: int = 0
-    lm_calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    seconds: float = 0.0
+    retrievals: Count = 0
+    lm_calls: Count = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    seconds: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ class AttemptRecord:
     stage: str
     answer: str | None = None
     verdict: Verdict | None = None
-    probability: float | None = None
+    probability: Share | None = None
     hop: int | None = None
     page: int | None = None
     kept: bool = False

@@ -126,6 +126,10 @@ def test_a_dry_run_says_what_would_be_run(ablate: Callable[..., Result], tmp_pat
         (["--programs", "random"], "needs the rate of active"),
         (["--set", "colour=red"], "none of rag, never"),
         (["--set", "tau=1"], "tau"),
+        *(
+            (["--programs", "active", "--set", given], "differ in")
+            for given in ("gate=always", "query=sub_question", "rerank=none", "search_rate=0.1", "seed=3")
+        ),
         (["--programs", "rag", "--set", "tau=-1"], "none of rag has it"),
         (["--programs", "rag", "--baseline", "active"], "there are rag"),
     ],

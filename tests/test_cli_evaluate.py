@@ -246,6 +246,27 @@ def test_refused(files: dict[str, str], tmp_path: Path, options: list[str], part
     assert not (tmp_path / "out.jsonl").exists() and Path(files["data"]).read_bytes() == before
 
 
+def test_a_run_in_which_every_question_fails(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {"Rome", "Paris", "London"}
+
+    def reply(prompt: str) -> Reply:
+        if any(name in prompt for name in failing):
+            raise ValueError("no")
+        return Reply("Seine")
+
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(reply))
+    command = (files["data"], "--program", "direct", "--out", str(tmp_path / "a.jsonl"))
+    for _ in range(2):  # the second has nothing left to ask
+        result = run(*command)
+        assert result.exit_code == 1 and "Every question failed" in result.stderr, result.output
+        assert "0 of 3 questions answered, 3 failed" in result.stdout
+    failing.remove("Paris")
+    result = run(*command, "--retry-errors")
+    assert result.exit_code == 0 and "1 of 3 questions answered, 2 failed" in result.stdout, result.output
+
+
 @pytest.mark.parametrize("name", ["first.jsonl", "link.jsonl"])
 def test_a_run_is_not_repeated_into_itself(files: dict[str, str], tmp_path: Path, name: str) -> None:
     first = tmp_path / "first.jsonl"

@@ -186,6 +186,60 @@ def test_damage_is_named(tmp_path: Path, change: Any, part: str) -> None:
     assert str(path) in str(caught.value) and part in str(caught.value)
 
 
+def _of(value: Any, *path: str | int) -> dict[str, Any]:
+    """A record or header as JSON, with one value replaced."""
+    whole = header() if path[0] in ("lm", "index") else record("q1", trajectory=trajectory_record(trajectory()))
+    found = place = json.loads(line_of(whole))
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return found
+
+
+_COSTS = [("cost", name) for name in RunCost.__dataclass_fields__]
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        *(((-1, 10**400, -1.5, 1e300), path) for path in _COSTS),
+        ((55.0, -0.1), ("scores", "f1")),
+        ((1.5, -1.0), ("scores", "retrieval_recall")),
+        ((-1, 10**400), ("hops",)),
+        ((-1, 10**400), ("attempts",)),
+        ((1e6, -1e300), ("trajectory", "answer_confidence", "mean")),
+        (({}, {"model": 3}, {"model": ""}), ("lm",)),
+        ((-1, 10**400), ("index", "passages")),
+    ],
+)  # fmt: skip
+def test_values_out_of_range_are_named(tmp_path: Path, values: Any, path: tuple[str, ...]) -> None:
+    file = tmp_path / "a.jsonl"
+    for value in values:
+        changed = _of(value, *path)
+        in_header = "kind" in changed
+        lines = [json.dumps(changed)] if in_header else [line_of(header()).decode().strip(), json.dumps(changed)]
+        file.write_text("".join(f"{line}\n" for line in lines))
+        with pytest.raises(StateError) as caught:
+            read_run(file)
+        assert f"line {1 if in_header else 2}: `{'.'.join(path)}`" in str(caught.value), value
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"answer": None}, "`answer` must be a text where `status` is ok"),
+        ({"error": Failure("E", "no")}, "`error` must be null"),
+        ({"status": "error", "error": Failure("E", "no")}, "`answer` must be null"),
+        ({"status": "error", "answer": None}, "`error` must say why"),
+    ],
+)
+def test_records_that_contradict_themselves_are_named(tmp_path: Path, changes: dict[str, Any], part: str) -> None:
+    write_run(tmp_path / "a.jsonl", header(), [record("q1", **changes)])
+    with pytest.raises(StateError, match="line 2: ") as caught:
+        read_run(tmp_path / "a.jsonl")
+    assert part in str(caught.value)
+
+
 def test_a_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     write_run(path, header(), [record("q1", answer="xyz"), record("q2")])
