@@ -162,7 +162,8 @@ def _passage(item: Any, rank: int) -> Passage:
             if not isinstance(value := getattr(item, name), str):
                 raise RetrievalError(f"result {rank} of the retriever has `{name}` that is no text: {value!r:.80}")
         metadata = _metadata(item.metadata, rank)
-        return Passage(*map(encodable, (item.id, item.title, item.text)), _score(item.score, rank), metadata)
+        score = _score(item.score, rank)
+        return Passage(encodable(item.id), encodable(item.title), encodable(item.text), score, metadata)
     if isinstance(item, str):
         item = encodable(item)
         title, separator, text = item.partition(" | ")
