@@ -63,8 +63,9 @@ class RecordedRun:
         """The threshold on a draft's mean log-probability, in nats, where the gate is one."""
         tau = self.settings.get("tau")
         # Programs of users may have settings of any kind.
-        known = self.gate == "threshold" and isinstance(tau, int | float) and -LARGEST <= tau <= LARGEST
-        return float(tau) if known else None
+        if self.gate != "threshold" or not isinstance(tau, int | float) or not -LARGEST <= tau <= LARGEST:
+            return None
+        return float(tau)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,8 @@ def _named_modules() -> dict[str, list[tuple[str, type]]]:
 
 def _modules(program: Any) -> list[tuple[str, type]]:
     """A program and the modules inside, by their places and classes: a wrapper alone does not say what it wraps."""
-    inside = getattr(program, "named_sub_modules", None)
-    return [(name, type(module)) for name, module in inside()] if callable(inside) else [("self", type(program))]
+    inside: Any = getattr(program, "named_sub_modules", None)
+    return [("self", type(program))] if inside is None else [(name, type(module)) for name, module in inside()]
 
 
 def _state(program: Any) -> dict[str, Any] | None:

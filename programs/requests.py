@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as made
 from typing import Any
 
 from ..core import Passage
@@ -34,7 +35,7 @@ class Ask:
     confidence: bool = False
     tentative: bool = False
     also: tuple[str, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = made(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Run:
 
     module: str
     inputs: dict[str, Any]
-    context: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = made(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,8 @@ class Told:
     confidence: AnswerConfidence | None
     note: str | None
     cost: Cost
-    entries: list[Any] = field(default_factory=list)
-    others: dict[str, str] = field(default_factory=dict)
+    entries: list[Any] = made(default_factory=list)
+    others: dict[str, str] = made(default_factory=dict)
     prediction: Any = None
 
 
@@ -128,7 +129,7 @@ class Ran:
 
     prediction: Any
     cost: Cost
-    entries: list[Any] = field(default_factory=list)
+    entries: list[Any] = made(default_factory=list)
 
 
 Request = Ask | Find | Run | Reached

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopgate.core.question_kinds import Kind, plainly_fits, question_kind
+from hopgate.core.question_kinds import Kind, question_kind
 from hopgate.evaluation.offtopic import off_topic
 from hopgate.evaluation.sample import sample_questions
 
