@@ -33,9 +33,10 @@ WARM = 5
 def bound_mb(record: Record) -> float:
     """The most memory that a point may take, in MB.
 
-    1,200 for Python, torch, the model and what it takes to score. Exact search maps the vectors (2 bytes a number), reads
-    all of them and, up to 2 GB, keeps a copy; mapped ones count as resident although the system can drop them at any
-    time. PLAID's clustering holds a sample of them, at most all, in single precision (4 bytes) some three times over.
+    1,200 for Python, torch, the model and what it takes to score. Exact search maps the vectors (2 bytes a number),
+    reads all of them and, up to 2 GB, keeps a copy; mapped ones count as resident although the system can drop them at
+    any time. PLAID's clustering holds a sample of them, at most all, in single precision (4 bytes) some three times
+    over.
     """
     vectors = record["vectors"] * record["dim"] / 2**20
     return 1200 + vectors * (2 * 2.25 if record["engine"] == "exact" else 4 * 3.5)

@@ -31,6 +31,8 @@ _SEED = 12345
 _ROWS = 4096
 _POINTS = 32
 """Vectors for each centroid that clustering looks at. More of them take longer and change no result that was seen."""
+_MOST_NUMBERS = 2**24
+"""Largest tensor that torch computes quantiles of, which the steps of compression are."""
 _PASSAGES_AT_ONCE = 5_000
 
 
@@ -123,7 +125,7 @@ def _run_indexer(vectors: VectorStore, scratch: Path, *, dim: int, nbits: int) -
 
         def _concatenate_and_split_sample(self) -> tuple[torch.Tensor, torch.Tensor]:
             sample, heldout = super()._concatenate_and_split_sample()  # in random order
-            return sample[: _POINTS * self.num_partitions], heldout
+            return sample[: _POINTS * self.num_partitions], heldout[: _MOST_NUMBERS // dim]
 
     config = ColBERTConfig(index_path=str(scratch), dim=dim, nbits=nbits, rank=0, nranks=1)
     config.total_visible_gpus = 0

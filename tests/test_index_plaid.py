@@ -19,7 +19,7 @@ import pytest
 from test_index_support import make_checkpoint, needs_compiler, passages
 
 from hopgate.core import IndexStoreError, InputError, MissingDependencyError
-from hopgate.index import ColBERTIndex, Encoder, build, colbert_ai, plaid
+from hopgate.index import ColBERTIndex, Encoder, build, colbert_ai, plaid, plaid_build
 from hopgate.index.captured import captured_output
 
 CORPUS = passages(120)
@@ -119,6 +119,26 @@ def test_build_is_quiet_and_leaves_global_state_alone(
     after = (multiprocessing.get_start_method(allow_none=True), os.environ.get("TOKENIZERS_PARALLELISM"), Path.cwd())
     assert after == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_no_corpus_is_too_large_for_quantiles(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch refuses quantiles of more than 2**24 numbers, which 44,000 vectors of 384 dimensions have."""
+    needs_compiler()
+    import torch
+
+    limit, seen, original = 1_000, [], torch.Tensor.quantile
+
+    def quantile(self: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
+        seen.append(self.numel())
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(plaid_build, "_MOST_NUMBERS", limit)
+    monkeypatch.setattr(torch.Tensor, "quantile", quantile)
+    ColBERTIndex.build(CORPUS, tmp_path / "index", checkpoint=checkpoint, engine="plaid")
+    assert seen
+    assert 0 < max(seen) <= limit
 
 
 def test_importing_colbert_ai_changes_nothing() -> None:
