@@ -29,7 +29,12 @@ DATA = HERE.parent.parent / "shared" / "data"
 
 COMMANDS = {
     "hotpot": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl results/hotpot-dev-direct-40.jsonl "
-    "results/hotpot-dev-cot-40.jsonl results/hotpot-dev-active-40.jsonl",
+    "results/hotpot-dev-cot-40.jsonl results/hotpot-dev-active-40.jsonl results/hotpot-dev-always-40.jsonl "
+    "results/hotpot-dev-ircot-40.jsonl results/hotpot-dev-escalated-40.jsonl",
+    "escalation": "trees.py transfer --train results/union-hotpot-train-rag.jsonl "
+    "results/union-hotpot-train-escalated.jsonl --train results/union-musique-train-rag.jsonl "
+    "results/union-musique-train-escalated.jsonl --test results/hotpot-dev-rag-40.jsonl "
+    "results/hotpot-dev-escalated-40.jsonl",
     "sample": "hopgate compare --format markdown results/sample-test-direct.jsonl results/sample-test-active.jsonl",
     "worlds": "sample_worlds.py results/sample-test-active.jsonl --labels results/sample-test-memory-labels.json",
     "gate": "gate.py report results/musique-drafts.jsonl",

@@ -21,7 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"
 DATA = ROOT.parent / "shared" / "data"
 
-LARGEST, LARGEST_IN_ALL = 2_000_000, 12_000_000
+LARGEST, LARGEST_IN_ALL = 3_000_000, 12_000_000
 """Bytes of a recorded file, and of all of them."""
 LONGEST = 300
 """Characters of a text in a record: LMs write short answers and sub-questions, passages are longer."""
@@ -29,7 +29,7 @@ QUOTED = 100
 """Characters from which on a text that stands in a passage word for word is the data set's."""
 OF_DATA_SETS = {"text", "texts", "title", "context", "contexts", "question", "answers", "gold", "supporting_titles"}
 
-FILES = sorted(path for path in RESULTS.iterdir() if not path.name.startswith("."))
+FILES = sorted(RESULTS.glob("[!.]*.json*"))
 
 
 def remake(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -134,7 +134,8 @@ def test_recorded_files_hold_no_texts_of_data_sets(path: Path) -> None:
         assert run.records and run.header.data.ids
     for record in records(path):
         for key, text in texts(record):
-            assert key not in OF_DATA_SETS, f"{path.name}: `{key}` is a data set's own"
+            # The answer at stake in a decision; the schema has no other text in a run file.
+            assert key not in OF_DATA_SETS or (key == "text" and is_run(path)), f"{path.name}: `{key}` is a data set's own"
             assert len(text) <= LONGEST, f"{path.name}: `{key}` is as long as a passage: {text[:80]}"
 
 
