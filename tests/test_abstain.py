@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dspy
@@ -40,7 +41,7 @@ def run(program: Any, answer: Reply | str, trajectory: Trajectory | None = None,
         return program(question=QUESTION, trajectory=trajectory)
 
 
-@pytest.fixture(params=[ActiveQA, Escalation])
+@pytest.fixture(params=[ActiveQA, partial(Escalation, prefer="last")], ids=["ActiveQA", "Escalation"])
 def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
 

@@ -169,6 +169,7 @@ def test_answers_that_begin_like_the_question_are_scored_alike(tmp_path: Path) -
         assert getattr(found, name) == pytest.approx(sum(values) / len(values)), name
 
 
+@pytest.mark.usefixtures("lm")
 def test_demos_stay_out_of_the_file(tmp_path: Path) -> None:
     program = Direct()
     program.respond.demos = [{"question": "A question of a data set?", "answer": "gold"}]
