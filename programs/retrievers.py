@@ -173,11 +173,13 @@ def _passage(item: Any, rank: int) -> Passage:
         text = item.get("text") or item.get("long_text")
         if isinstance(text, str):
             identity = item.get("id", item.get("pid"))
-            metadata = item.get("metadata")
+            metadata, title = item.get("metadata"), str(item.get("title") or "")
+            # Servers of the ColBERT kind send the title beside a text that begins with it.
+            body = text.removeprefix(f"{title} | ") if title else text
             return Passage(
                 id=encodable(text if identity is None else str(identity)),
-                title=encodable(str(item.get("title") or "")),
-                text=encodable(text),
+                title=encodable(title),
+                text=encodable(body),
                 score=_score(item.get("score"), rank),
                 metadata=_metadata(metadata, rank) if isinstance(metadata, Mapping) else {},
             )

@@ -514,3 +514,13 @@ def test_an_asynchronous_rerank_that_fails_is_a_retrieval_error(index: Any) -> N
 def test_examples_that_are_no_list_of_trajectories_are_refused(index: Any, value: Any) -> None:
     with pytest.raises(InputError, match="setting `examples`"):
         ActiveQA(index, examples=value)
+
+
+def test_a_title_that_the_text_repeats_is_kept_once() -> None:
+    """What servers of the ColBERT kind send: ``title`` beside a ``text`` that begins with it."""
+    handle = RetrieverHandle(
+        lambda query, k: [{"pid": 1, "title": "Osk Tower", "text": "Osk Tower | It was built in 1911."}]
+    )
+    (found,) = handle.search("Who?", 1)
+    assert (found.title, found.text) == ("Osk Tower", "It was built in 1911.")
+    assert found.long_text == "Osk Tower | It was built in 1911."
