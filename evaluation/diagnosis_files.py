@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core import InputError, StateError, check_file, locked, user_path, write_atomic
+from ..core import InputError, StateError, user_path, write_atomic
 from .diagnosis import DiagnosisHeader, DiagnosisRecord
-from .line_files import cut_off, lines_of
+from .line_files import cut_off, lines_of, one_writer
 from .run_differences import differences
 
 _WHAT = "diagnosis; `hopgate diagnose` makes one"
@@ -40,9 +40,7 @@ def appending(path: str | Path, header: DiagnosisHeader) -> Iterator[tuple[dict[
         OSError: It cannot be written.
     """
     target = user_path(path)
-    check_file(target)  # before a lock file is put beside it
-    busy = f"{target}: another diagnosis is writing this file; wait for its end, or write to another file"
-    with locked(target.with_name(f".{target.name}.lock"), busy=busy):
+    with one_writer(target, "diagnosis"):
         before: dict[str, DiagnosisRecord] = {}
         if not target.exists() or target.stat().st_size == 0:
             write_atomic(target, _line(header))

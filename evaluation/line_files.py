@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from ..core import InputError, StateError
+from pydantic import TypeAdapter, ValidationError
+
+from ..core import InputError, StateError, check_file, locked
 
 _LONGEST_LINE = 64 << 20
 """Bytes; the header of a run of a million questions is shorter."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def one_writer(path: Path, who: str) -> Iterator[None]:
+    """Keep other writers off a file while the body runs (``.NAME.lock`` beside it, which stays).
+
+    Args:
+        path: The file.
+        who: What another writer is, for the message.
+
+    Raises:
+        HopgateError: Another process writes the file.
+        InputError: It is no regular file.
+    """
+    check_file(path)  # before a lock file is put beside it
+    busy = f"{path}: another {who} is writing this file; wait for its end, or write to another file"
+    with locked(path.with_name(f".{path.name}.lock"), busy=busy):
+        yield
+
+
+def parsed(adapter: TypeAdapter[T], path: Path, number: int, line: bytes, remedy: str) -> T:
+    """A line as what the adapter reads.
+
+    Raises:
+        StateError: It has another form; the message names the line and the field.
+    """
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = f"`{where}`: {first['msg']}" if where else first["msg"]
+        raise StateError(f"{path}, line {number}: {what}; {remedy}, or remove the line") from error
 
 
 def lines_of(path: Path, what: str) -> Iterator[tuple[int, bytes, bool]]:

@@ -16,13 +16,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from ..core import InputError, StateError, check_file, locked, user_path, write_atomic
-from .line_files import cut_off, lines_of
+from ..core import InputError, StateError, user_path, write_atomic
+from .line_files import cut_off, lines_of, one_writer, parsed
 from .recorded_trajectories import trajectory_of, trajectory_record, without_question
 from .run_differences import differences
 from .run_schema import (
@@ -87,8 +86,6 @@ __all__ = [
 _SYNC_SECONDS = 5.0
 _WHAT = "run file; `hopgate evaluate` makes one"
 _REMEDY = "run `hopgate evaluate` again into another file"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -226,9 +223,7 @@ def appending(path: str | Path, header: RunHeader) -> Iterator[Appender]:
         OSError: The file cannot be written.
     """
     target = user_path(path)
-    check_file(target)  # before a lock file is put beside it
-    busy = f"{target}: another run is writing this file; wait for its end, or write to another file"
-    with locked(target.with_name(f".{target.name}.lock"), busy=busy):
+    with one_writer(target, "run"):
         if not target.exists() or target.stat().st_size == 0:
             write_atomic(target, line_of(header))
             old, before = header, {}
@@ -266,7 +261,7 @@ def _load(path: Path) -> tuple[Run, int]:
             wanted = set(header.data.ids)
         elif line.strip():
             try:
-                record = _parsed(record_adapter(), path, number, line)
+                record = parsed(record_adapter(), path, number, line, _REMEDY)
             except StateError:
                 if whole:
                     raise
@@ -293,14 +288,4 @@ def _header(path: Path, number: int, line: bytes) -> RunHeader:
             f"{path}: `schema` is {record['schema']!r} and this version of hopgate reads {SCHEMA}; "
             "read it with the version that wrote it, or install a newer hopgate"
         )
-    return _parsed(header_adapter(), path, number, line)
-
-
-def _parsed(adapter: TypeAdapter[T], path: Path, number: int, line: bytes) -> T:
-    try:
-        return adapter.validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        what = f"`{where}`: {first['msg']}" if where else first["msg"]
-        raise StateError(f"{path}, line {number}: {what}; {_REMEDY}, or remove the line") from error
+    return parsed(header_adapter(), path, number, line, _REMEDY)

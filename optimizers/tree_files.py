@@ -9,19 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from ..core import InputError, StateError, locked, user_path, write_atomic
-from ..evaluation.line_files import cut_off, lines_of
+from ..core import InputError, StateError, user_path, write_atomic
+from ..evaluation.line_files import cut_off, lines_of, one_writer, parsed
 from ..evaluation.run_differences import differences
 from .tree_schema import SCHEMA, Tree, TreesHeader, header_adapter, tree_adapter
 
 _WHAT = "file of decision trees; `hopgate.optimizers.record_trees` makes one"
 _REMEDY = "record the trees again into another file"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,13 +72,12 @@ def appending(path: str | Path, header: TreesHeader) -> Iterator[tuple[Trees, Ca
 
     Raises:
         HopgateError: Another process writes the file.
-        InputError: The file was made with something else, or holds no trees.
+        InputError: The file was made with something else, holds no trees, or is no regular file.
         StateError: As for :func:`read_trees`.
         OSError: The file cannot be written.
     """
     target = user_path(path)
-    busy = f"{target}: another process is writing this file; wait for its end, or write to another file"
-    with locked(target.with_name(f".{target.name}.lock"), busy=busy):
+    with one_writer(target, "process"):
         if not target.exists() or target.stat().st_size == 0:
             write_atomic(target, header_adapter().dump_json(header) + b"\n")
             before = Trees(header, ())
@@ -124,7 +118,7 @@ def _load(path: Path) -> tuple[Trees, int]:
             header = _header(path, number, line)
         elif line.strip():
             try:
-                tree = _parsed(tree_adapter(), path, number, line)
+                tree = parsed(tree_adapter(), path, number, line, _REMEDY)
                 _check_tree(tree, header, f"{path}, line {number}")
             except StateError:
                 if whole:
@@ -150,7 +144,7 @@ def _header(path: Path, number: int, line: bytes) -> TreesHeader:
             f"{path}: `schema` is {record.get('schema')!r} and this version of hopgate reads {SCHEMA}; read it with "
             "the version that wrote it, or install a newer hopgate"
         )
-    return _parsed(header_adapter(), path, number, line)
+    return parsed(header_adapter(), path, number, line, _REMEDY)
 
 
 def _check_tree(tree: Tree, header: TreesHeader, where: str) -> None:
@@ -163,12 +157,3 @@ def _check_tree(tree: Tree, header: TreesHeader, where: str) -> None:
         raise StateError(f"{where}: `leaves`: a path is not in the tree or occurs twice; {_REMEDY}")
     if not {node.step for node in tree.nodes} <= set(header.steps):
         raise StateError(f"{where}: `nodes`: a step is none of {', '.join(header.steps)}; {_REMEDY}")
-
-
-def _parsed(adapter: TypeAdapter[T], path: Path, number: int, line: bytes) -> T:
-    try:
-        return adapter.validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise StateError(f"{path}, line {number}: `{where}`: {first['msg']}; {_REMEDY}, or remove the line") from error

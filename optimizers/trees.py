@@ -26,6 +26,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ..core import InputError, StateError
+from ..core.texts import encodable
 from ..evaluation.attempts import HISTORY, Outcome, QuestionMeter, answer_question, global_history, trim_history
 from ..evaluation.budget import Budget, Spending
 from ..evaluation.metrics import cover_em
@@ -303,8 +304,7 @@ class _Exploring:
 
 
 def _clean(text: str, question: Question) -> str:
-    # Half of a surrogate pair, which an LM may well write, cannot be encoded and becomes a question mark.
-    return without_question(text, question.question).encode("utf-8", "replace").decode()
+    return encodable(without_question(text, question.question))
 
 
 def _number(score: float | None) -> float | None:
