@@ -62,7 +62,9 @@ def run(index: Path, work: Path, out: Path, points: str, queries: int, threads: 
         if find(read(out), **key):
             continue
         folder, result = work / f"{engine}-{passages}", work / "result.json"
-        shutil.rmtree(folder, ignore_errors=True)
+        # What a stopped build kept is left out: the prepared vectors are taken from the first one on.
+        for old in (folder, *work.glob(f".{folder.name}.hopgate-part")):
+            shutil.rmtree(old, ignore_errors=True)
         command = [__file__, "one", str(index), str(folder), engine, passages, str(queries), str(result)]
         usage = child(command, work / f"{engine}-{passages}.log", threads)
         append(out, {**key, "threads": threads, **json.loads(result.read_text()), **usage})

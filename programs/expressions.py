@@ -253,7 +253,7 @@ def calculate(expression: str, known: str | None = None) -> str:
     if re.search(r"\b\d{3,4}-\d{1,2}-\d{1,2}\b", re.sub(r"\"[^\"]*\"|'[^']*'", "", expression)):
         raise CalculationError("a date that is not in quotation marks would be a subtraction")
     try:
-        tree = ast.parse(expression, mode="eval").body
+        tree = _parsed(expression)
         _check_tree(tree, expression, known)
         if isinstance(tree, ast.Constant):
             raise CalculationError(f"{expression[:80]!r} calculates nothing")
@@ -272,6 +272,16 @@ def calculate(expression: str, known: str | None = None) -> str:
     ) as error:
         reason = " ".join(str(error).split())[:120]
         raise CalculationError(f"{expression[:80]!r} cannot be calculated: {reason}") from error
+
+
+def _parsed(expression: str) -> ast.expr:
+    for _ in range(9):
+        try:
+            return ast.parse(expression, mode="eval").body
+        except SystemError:
+            # Before 3.11.8 Python counts the depth of all threads' expressions together (CPython issue 106905).
+            continue
+    raise CalculationError(f"{expression[:80]!r} could not be parsed beside other threads; calculate it again")
 
 
 def _quoted(expression: str) -> str:

@@ -213,7 +213,10 @@ def _text(fields: dict[str, Any]) -> str:
     if not fields:
         return ""
     adapter = dspy.settings.adapter or dspy.ChatAdapter()
-    return adapter.format_user_message_content(dspy.Signature(f"{', '.join(fields)} -> x"), fields)  # type: ignore[arg-type]
+    # Not as text, "a, b -> x": that is parsed as Python, which several threads cannot do at once before Python 3.11.8.
+    described: Any = {name: (str, dspy.InputField()) for name in fields}
+    signature: Any = dspy.Signature({**described, "x": (str, dspy.OutputField())}, "The turns so far.")
+    return adapter.format_user_message_content(signature, fields)
 
 
 def _demos(example: Trajectory, step: str, words: int) -> list[dict[str, Any]]:

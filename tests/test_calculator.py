@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from contextlib import suppress
 from datetime import date, timedelta
@@ -392,3 +393,27 @@ def test_resuming_gives_the_rest(index: Any, hops: int) -> None:
         again = program(question=QUESTION, trajectory=Trajectory.from_dict(whole.prefix(hops).to_dict())).trajectory
     assert [hop.answer for hop in again.hops] == ["1911", "1871", "40"]
     assert (again.answer, again.decisions, again.cost.lm_calls) == (whole.answer, whole.decisions, whole.cost.lm_calls)
+
+
+def test_another_threads_expression_does_not_spoil_this_one() -> None:
+    parse, failures = ast.parse, iter(range(3))
+
+    def sometimes(*arguments: Any, **options: Any) -> Any:
+        if next(failures, None) is not None:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return parse(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ast.parse", sometimes)
+        value = calculate("1 + 2")
+    assert value == "3"
+
+
+def test_an_expression_that_cannot_be_parsed_beside_other_threads_is_refused() -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ast.parse", never)
+        with pytest.raises(CalculationError, match="other threads"):
+            calculate("1 + 2")

@@ -563,6 +563,17 @@ def test_eight_threads_give_what_one_gives(program: Solver) -> None:
     assert [timeless(result) for result in results] == serial
 
 
+def test_nothing_is_parsed_as_python_while_it_runs(program: Solver) -> None:
+    def refuse(source: Any, *_: Any, **__: Any) -> Any:
+        # Before Python 3.11.8 threads that parse at once get a SystemError.
+        raise SystemError(f"parses {source!r}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ast.parse", refuse)
+        prediction = run(program)
+    assert prediction.trajectory.answer is not None
+
+
 # --- teleprompters ----------------------------------------------------------------------------------------------------
 
 
