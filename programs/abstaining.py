@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .composing import confidence_in
 from .trajectory import Hop, Trajectory
 
 
@@ -26,5 +27,5 @@ def supported(trajectory: Trajectory, tau: float) -> bool:
 
 def _kept(hop: Hop) -> float | None:
     """The mean log-probability of a hop's answer; ``None`` for an empty answer, or one without confidence."""
-    confidence = hop.confidence if hop.source == "memory" else hop.answer_confidence
+    confidence = confidence_in(hop)
     return None if confidence is None or not hop.answer else confidence.mean

@@ -28,6 +28,7 @@ from ..signatures import (
     WriteExpression,
 )
 from .abstaining import supported
+from .composing import composed, conclusions
 from .decomposers import Decomposer, Decomposition, Fused, Iterative, Next, Plan, decompose, same_question, tried
 from .gates import Draft, Gate, ThresholdGate, gate_of, keeps_final
 from .hops import Hopper, best_passages, words_shown
@@ -191,15 +192,9 @@ class ActiveQA(Solver):
                 accept(last_check)
             return replace(trajectory, passages=passages, answer=made.text, answer_confidence=made.confidence)
         told: Told = yield self._composing(trajectory, settings, confidence=settings.abstain)
-        fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
-        cost = told.cost + Cost(passages_read=len(passages))
-        return replace(
-            trajectory,
-            passages=passages,
-            answer=told.text or fallback,
-            answer_confidence=told.confidence,
-            other_cost=trajectory.other_cost + cost,
-        )
+        told = replace(told, cost=told.cost + Cost(passages_read=len(passages)))
+        examples = settings.worked_examples(DEFAULT_EXAMPLES)
+        return composed(trajectory, told, others=conclusions(trajectory), passages=passages, examples=examples)
 
     def _composing(
         self, trajectory: Trajectory, settings: ActiveSettings, *, confidence: bool, tentative: bool = False

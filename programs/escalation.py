@@ -32,6 +32,7 @@ from ..lms.confidence import AnswerConfidence
 from ..signatures import AnswerDirectly, AnswerFromPassages
 from .active import ActiveQA
 from .baselines import answer_demos
+from .composing import says_something
 from .decomposers import Decomposer, tried
 from .gates import ConstantGate, Draft, Gate, RandomGate, ThresholdGate, keeps_final
 from .requests import Ask, Find, Found, Reached, Steps, Told
@@ -39,6 +40,7 @@ from .settings import EscalationSettings
 from .solver import accept
 from .trajectory import Cost, Decision, Hop, Step, Trajectory
 from .transcript import shorten
+from .worked_examples import DEFAULT_EXAMPLES
 
 _Stage = Generator[Any, Any, tuple[Trajectory, Told | None]]
 
@@ -103,7 +105,7 @@ class Escalation(ActiveQA):
         if trajectory.answer is not None:
             return trajectory
         trajectory = yield from super()._steps(question, trajectory)
-        return trajectory if settings.prefer == "last" else _preferred(trajectory, read)
+        return trajectory if settings.prefer == "last" else _preferred(trajectory, read, settings)
 
     # --- the whole question -------------------------------------------------------------------------------------------
 
@@ -189,15 +191,21 @@ def _with(trajectory: Trajectory, hop: Hop) -> Trajectory:
     return replace(trajectory, hops=(hop,), open=None)
 
 
-def _preferred(trajectory: Trajectory, read: Told | None) -> Trajectory:
-    """The trajectory with the grounded answer, if that is surer than the last one and was not rejected."""
+def _preferred(trajectory: Trajectory, read: Told | None, settings: EscalationSettings) -> Trajectory:
+    """The trajectory with the grounded answer, if that is surer than the last one and was not rejected.
+
+    If only one of them says something, it is that one.
+    """
     whole = next((hop for hop in trajectory.hops if hop.whole), None)
     sure, last = whole and whole.answer_confidence, trajectory.answer_confidence
     if whole is None or not whole.answer or whole.answer in trajectory.rejected or not sure or sure.mean is None:
         return trajectory
     if trajectory.failed_plans:  # other sub-questions were asked for because no answer so far would do
         return trajectory
-    if trajectory.answer and (last is None or last.mean is None or last.mean >= sure.mean):
+    examples = settings.worked_examples(DEFAULT_EXAMPLES)
+    tells, last_tells = (says_something(text, trajectory, examples) for text in (whole.answer, trajectory.answer or ""))
+    surer = not trajectory.answer or (last is not None and last.mean is not None and last.mean < sure.mean)
+    if not (tells if tells != last_tells else surer):
         return trajectory
     if read is not None:
         accept(read)

@@ -192,8 +192,9 @@ class FLARE(Solver):
         lines = [chain_text(passages, said, settings.passage_words), *hint(trajectory)]
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
         told: Told = yield Ask("respond", "answer", inputs, self._demos("answer", settings))
-        fallback = stated_answer(said[-1]) if said else ""
-        return composed(trajectory, told, fallback=fallback, passages=passages)
+        others = [(stated_answer(said[-1]), None)] if said else []
+        examples = settings.worked_examples(CHAIN_EXAMPLES)
+        return composed(trajectory, told, others=others, passages=passages, examples=examples)
 
     def _demos(self, step: str, settings: FLARESettings) -> tuple[dict[str, Any], ...]:
         examples = settings.worked_examples(CHAIN_EXAMPLES)

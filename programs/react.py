@@ -28,7 +28,7 @@ from pydantic import Field
 from ..core import InputError
 from ..signatures import AnswerBySearching
 from .chains import distinct, words_of
-from .composing import composed
+from .composing import composed, conclusions
 from .decomposers import same_question
 from .requests import Ask, Find, Found, Reached, Steps, Told
 from .settings import ExampleSettings, validated
@@ -156,8 +156,9 @@ class ReAct(Solver):
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
         config = self._stops("\nQuestion", "\nThought", "\nObservation")
         told: Told = yield Ask("extract", "answer", inputs, self._demos("extract", settings), config=config)
-        fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
-        return composed(trajectory, told, fallback=fallback)
+        return composed(
+            trajectory, told, others=conclusions(trajectory), examples=settings.worked_examples(REACT_EXAMPLES)
+        )
 
     def _stops(self, *stops: str) -> dict[str, Any]:
         """Where an LM that continues the text is cut off before it invents the next observation itself."""
@@ -215,7 +216,7 @@ def _text(fields: dict[str, Any]) -> str:
     adapter = dspy.settings.adapter or dspy.ChatAdapter()
     # Not as text, "a, b -> x": that is parsed as Python, which several threads cannot do at once before Python 3.11.8.
     described: Any = {name: (str, dspy.InputField()) for name in fields}
-    signature: Any = dspy.Signature({**described, "x": (str, dspy.OutputField())}, "The turns so far.")
+    signature = dspy.make_signature({**described, "x": (str, dspy.OutputField())}, "The turns so far.")
     return adapter.format_user_message_content(signature, fields)
 
 

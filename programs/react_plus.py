@@ -22,7 +22,7 @@ import dspy
 from pydantic import Field
 
 from ..signatures import ComposeAnswer, NextTask, PlanSubQuestions, ReadConclusion
-from .composing import composed
+from .composing import composed, conclusions
 from .decomposers import Plan, judged, same_question
 from .hops import best_passages, words_shown
 from .requests import Ask, Find, Found, Reached, Steps, Told
@@ -126,8 +126,8 @@ class ReActPlus(Solver):
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
         told: Told = yield Ask("compose", "answer", inputs, self._demos("compose"))
         told = replace(told, cost=told.cost + Cost(passages_read=len(passages)))
-        fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
-        return composed(trajectory, told, fallback=fallback, passages=passages)
+        examples = settings.worked_examples(DEFAULT_EXAMPLES)
+        return composed(trajectory, told, others=conclusions(trajectory), passages=passages, examples=examples)
 
     def _demos(self, step: str) -> tuple[dict[str, Any], ...]:
         settings: ReActPlusSettings = self.settings.values

@@ -25,7 +25,7 @@ import dspy
 from pydantic import Field
 
 from ..signatures import AnswerFromFollowUps, FollowUp, IntermediateAnswer
-from .composing import composed
+from .composing import composed, conclusions
 from .decomposers import repeats
 from .requests import Ask, Find, Found, Reached, Steps, Told
 from .settings import ExampleSettings, validated
@@ -121,8 +121,8 @@ class SelfAsk(Solver):
         lines = [*_lines(trajectory.hops), line(_NEEDED, "No."), *hint(trajectory)]
         inputs = {"question": trajectory.question, "trajectory": "\n".join(lines)}
         told: Told = yield Ask("respond", "answer", inputs, self._demos("respond", settings))
-        fallback = next((hop.answer for hop in reversed(trajectory.hops) if hop.answer), "")
-        return composed(trajectory, told, fallback=fallback)
+        examples = settings.worked_examples(DEFAULT_EXAMPLES)
+        return composed(trajectory, told, others=conclusions(trajectory), examples=examples)
 
     def _demos(self, step: str, settings: SelfAskSettings) -> tuple[dict[str, Any], ...]:
         examples = settings.worked_examples(DEFAULT_EXAMPLES)
