@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted."""
 _LONGEST_INPUT = 1 << 20
 """Bytes read from standard input; longer than any question may be."""
 _PLAIN_WIDTH = 1_000_000
@@ -36,6 +40,23 @@ def make_console(*, stderr: bool = False) -> Console:
 def note(text: str) -> None:
     """Write a line to stderr."""
     click.echo(text, err=True)
+
+
+@contextmanager
+def goes_on(what: str, state: Callable[[], tuple[int, int] | None]) -> Iterator[None]:
+    """Say at Ctrl-C how far resumable work is, and end with exit code 130.
+
+    Args:
+        what: What is counted: ``questions``.
+        state: How many are done, and of how many; ``None`` if that is not known yet.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        found = state()
+        told = "nothing" if found is None else f"{found[0]:,} of {found[1]:,} {what}"
+        note(f"Interrupted: {told} done so far and kept; the same command goes on from there.")
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def write_json(record: Any) -> None:
