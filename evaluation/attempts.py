@@ -103,7 +103,7 @@ class QuestionMeter:
         cost = single.cost()
         # A call that a cache answered costs nothing, though its entry still says what it once did.
         usd = 0.0 if cost.cached_calls else entry.get("cost")
-        self._spending.add(cost.lm_calls, usd)
+        self._spending.add(cost.lm_calls, usd, cost.prompt_tokens + cost.completion_tokens)
         with self._lock:
             self._cost = self._cost + cost
             self._priced = self._priced and usd is not None

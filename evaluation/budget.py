@@ -16,13 +16,14 @@ from .run_schema import Failure, RunRecord
 class Budget:
     """Limits of a run. No further question is begun once one is reached; those under way are finished.
 
-    Calls and dollars count for the whole run file, earlier sessions included, so that a command that is given again
+    Calls, tokens and dollars count for the whole run file, earlier sessions included, so that a command that is given again
     does not spend again; seconds count from the start of the session.
 
     Attributes:
         calls: LM calls, cached ones included.
         usd: US dollars. Without a known price of the LM, the run stops after its first question and says so.
         seconds: Wall time in seconds.
+        tokens: Tokens of prompts and completions, cached ones included.
 
     Raises:
         InputError: A limit is not a positive number.
@@ -31,9 +32,10 @@ class Budget:
     calls: int | None = None
     usd: float | None = None
     seconds: float | None = None
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("calls", "usd", "seconds"):
+        for name in ("calls", "usd", "seconds", "tokens"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not math.isfinite(value) or value <= 0):
                 raise InputError(f"budget: `{name}` must be a positive number, got {value!r}")
@@ -50,6 +52,7 @@ class Spending:
     Attributes:
         calls: LM calls.
         usd: US dollars, ``None`` as soon as one call's price is unknown.
+        tokens: Tokens of prompts and completions.
         stopped: Which limit was reached, or why the run ends early, for people.
     """
 
@@ -59,21 +62,24 @@ class Spending:
         self._failures = 0
         self.calls = 0
         self.usd: float | None = 0.0
+        self.tokens = 0
         self.stopped: str | None = None
         self._start = time.monotonic()
         self._lock = threading.Lock()
         for record in before:
-            self.add(record.cost.lm_calls, record.cost.usd)
+            cost = record.cost
+            self.add(cost.lm_calls, cost.usd, cost.prompt_tokens + cost.completion_tokens)
 
     @property
     def seconds(self) -> float:
         """Wall time of this session."""
         return time.monotonic() - self._start
 
-    def add(self, calls: int, usd: float | None) -> None:
-        """Count LM calls and their price in US dollars (``None``: unknown)."""
+    def add(self, calls: int, usd: float | None, tokens: int) -> None:
+        """Count LM calls, their price in US dollars (``None``: unknown) and their tokens."""
         with self._lock:
             self.calls += calls
+            self.tokens += tokens
             self.usd = None if self.usd is None or usd is None else self.usd + usd
 
     def finished(self, failure: Failure | None) -> None:
@@ -94,6 +100,8 @@ class Spending:
         budget = self.budget
         if budget.calls is not None and self.calls >= budget.calls:
             return f"the budget of {budget.calls:,} LM calls is used up ({self.calls:,} were made)"
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            return f"the budget of {budget.tokens:,} tokens is used up ({self.tokens:,} were taken)"
         if budget.usd is not None:
             if self.usd is None:
                 return "the LM's price is not known, so a budget in US dollars cannot be kept; limit the LM calls"
