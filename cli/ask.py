@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .programs import NAMES, SEARCHING, check_index, open_index
+from .programs import NAMES, SEARCHING, check_index, named_values, program_name
+from .run_inputs import program_of
 from .terminal import make_console, note, text_argument, write_json
 
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ def _tau(context: click.Context, parameter: click.Parameter, value: float | None
 @click.option(
     "--program",
     "name",
-    type=click.Choice(NAMES),
-    default="active",
-    show_default=True,
-    help="How to answer; docs/programs.md describes each.",
+    metavar="NAME|FILE",
+    callback=program_name,
+    help=f"{', '.join(NAMES)} (docs/programs.md describes each), or a saved program's file.  [default: active]",
 )
+@click.option("--state", metavar="FILE", help="Saved program's file, where it does not say the program's name.")
+@click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="A setting of the program; VALUE is JSON.")
 @click.option("--tau", type=float, callback=_tau, help="Search where a draft's confidence (nats) is below this.")
 @click.option("--gate", type=click.Choice(["threshold", "always", "never"]), help="Whether to search at every hop.")
 @click.option("-k", "k", type=click.IntRange(1, 100), help="Passages that one search puts before the LM.")
@@ -44,7 +46,9 @@ def ask(
     folder: str | None,
     checkpoint: str | None,
     model: str | None,
-    name: str,
+    name: str | None,
+    state: str | None,
+    pairs: tuple[str, ...],
     tau: float | None,
     gate: str | None,
     k: int | None,
@@ -52,21 +56,19 @@ def ask(
 ) -> None:
     """Answer QUESTION (- reads it from standard input)."""
     question = text_argument(question, "question")
-    searches = name in SEARCHING
-    settings: dict[str, Any] = {"tau": tau, "gate": gate, "k": k}
-    settings = {setting: value for setting, value in settings.items() if value is not None}
-    if searches:
-        check_index(folder, name)
+    named: dict[str, Any] = {"tau": tau, "gate": gate, "k": k}
+    named = {setting: value for setting, value in named.items() if value is not None}
+    _check_named_once(pairs, named)
+    if state is None and (name is None or name in SEARCHING):
+        check_index(folder, name or "active")
 
     with make_console(stderr=True).status("Loading...") as status:
         _check_length(question)
         from ..lms import DEFAULT_MODEL, lm_from_config
-        from ..programs.registry import make_program
 
+        program = program_of(name, state, pairs, folder, checkpoint).program
         lm = lm_from_config(DEFAULT_MODEL if model is None else model)
-        index = open_index(folder, checkpoint) if searches and folder is not None else None
-        program = make_program(name, index)
-        program.settings.update(**_used(program, settings, searches))
+        program.settings.update(**_used(program, named))
         status.update(f"Answering with {lm.model}...")
         prediction = _answer(program, lm, question)
     if as_json:
@@ -75,7 +77,16 @@ def ask(
     from .show import show_prediction
 
     values = _settings(program)
-    show_prediction(prediction, values.get("tau") if values.get("gate") == "threshold" else None, make_console())
+    compared = values.get("gate") == "threshold" and not _own_gate(program)
+    show_prediction(prediction, values.get("tau") if compared else None, make_console())
+
+
+def _check_named_once(pairs: tuple[str, ...], named: dict[str, Any]) -> None:
+    from ..core import InputError
+
+    for setting in named_values(pairs):
+        if setting in named:
+            raise InputError(f"`{setting}` is given twice, by an option of its own and by --set")
 
 
 def _settings(program: Any) -> dict[str, Any]:
@@ -87,18 +98,28 @@ def _settings(program: Any) -> dict[str, Any]:
     return values
 
 
-def _used(program: Any, settings: dict[str, Any], searches: bool) -> dict[str, Any]:
+def _own_gate(program: Any) -> bool:
+    """Whether a gate of its own, and no setting, decides on drafts."""
+    return any(
+        getattr(module, "gate", None) is not None or "hop" in getattr(module, "gates", {})
+        for _, module in program.named_sub_modules()
+    )
+
+
+def _used(program: Any, named: dict[str, Any]) -> dict[str, Any]:
     """Those of the settings that make a difference to a program; a note tells the others."""
     values = _settings(program)
     used = set(values)
-    if not searches:
+    if program.retriever is None:
         used.discard("k")
-    if settings.get("gate", values.get("gate")) != "threshold":
+    if _own_gate(program):
+        used -= {"tau", "gate"}
+    elif named.get("gate", values.get("gate")) != "threshold":
         used.discard("tau")
-    unused = sorted(set(settings) - used)
+    unused = sorted(set(named) - used)
     if unused:
         note(f"Note: this program does not use {', '.join(unused)}.")
-    return {setting: value for setting, value in settings.items() if setting in used}
+    return {setting: value for setting, value in named.items() if setting in used}
 
 
 def _check_length(question: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from .programs import NAMES
 from .run_inputs import lm_of, program_of, questions_of, recorded_lm, recorded_program, recorded_questions
-from .terminal import make_console, note, write_json
+from .terminal import goes_on, make_console, note, write_json
 
 if TYPE_CHECKING:
     from ..evaluation.records import Run
@@ -33,9 +33,9 @@ def _rows(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.argument("questions", required=False)
 @click.option("--out", metavar="RUN.jsonl", required=True, help="Run file to write, or to go on with.")
 @click.option(
-    "--program", "name", metavar="NAME|FILE", help=f"{', '.join(NAMES)}, or a saved state.  [default: active]"
+    "--program", "name", metavar="NAME|FILE", help=f"{', '.join(NAMES)}, or a saved program.  [default: active]"
 )
-@click.option("--state", metavar="FILE", help="Saved state (JSON) that the program is loaded from.")
+@click.option("--state", metavar="FILE", help="Saved program's file, where it does not say the program's name.")
 @click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the program; VALUE is JSON.")
 @click.option("--index", "where", metavar="DIR|URL", help="Index to search.")
 @click.option("--checkpoint", metavar="DIR", help="The index's checkpoint, if it was made with a local folder.")
@@ -133,7 +133,17 @@ def evaluate(
     from ..evaluation.runner import evaluate as run_evaluation
     from ..lms import CompactAdapter
 
-    with dspy.context(lm=lm, adapter=CompactAdapter()), _bar(len(asked)) as report:
+    done: list[tuple[int, int]] = []
+
+    def note_done(progress: Progress) -> None:
+        done[:] = [(progress.done, len(asked))]
+        report(progress)
+
+    with (
+        goes_on("questions", lambda: done[0] if done else None),
+        dspy.context(lm=lm, adapter=CompactAdapter()),
+        _bar(len(asked)) as report,
+    ):
         run = run_evaluation(
             made.program,
             asked,
@@ -148,7 +158,7 @@ def evaluate(
             data=data,
             state_file=made.state_file,
             same_as=old,
-            on_progress=report,
+            on_progress=note_done,
         )
     _tell(run, as_json)
     if run.stopped is not None:

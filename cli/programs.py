@@ -1,4 +1,4 @@
-"""Programs by their names: which there are, what they search, how they are made and loaded."""
+"""Programs by their names: which there are, what they search, and their settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import click
 
 SEARCHING = (
     "active", "always", "never", "static", "fused", "escalation", "rag", "ircot", "react", "react-plus", "self-ask",
@@ -60,95 +62,6 @@ def open_index(where: str, checkpoint: str | None) -> Any:
     return RemoteIndex(where) if is_address(where) else ColBERTIndex.open(where, checkpoint=checkpoint)
 
 
-def read_state(path: str) -> dict[str, Any]:
-    """The state that ``program.save(FILE.json)`` wrote.
-
-    Raises:
-        StateError: The file is no saved state.
-        OSError: It cannot be read.
-    """
-    from ..core import InputError, StateError, user_path
-
-    file = user_path(path)
-    if not file.exists():
-        raise InputError(f"{file}: no such file; name the JSON file that `program.save` wrote")
-    try:
-        state = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"{file}: is not JSON ({error}); save the program with `program.save(FILE.json)`") from error
-    if not isinstance(state, dict) or "settings" not in state:
-        raise StateError(f"{file}: is not the saved state of one of hopgate's programs")
-    return {name: part for name, part in state.items() if name != "metadata"}
-
-
-def load_state(program: Any, state: dict[str, Any], source: str) -> None:
-    """Let a program take a saved state.
-
-    Args:
-        program: The program.
-        state: The state.
-        source: Where it comes from, for messages.
-
-    Raises:
-        StateError: It is that of another program.
-    """
-    from ..core import StateError
-
-    try:
-        program.load_state(state)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StateError(
-            f"{source}: is not the state of {type(program).__name__} ({type(error).__name__}: {error}); name the "
-            "program that it was saved from with --program"
-        ) from error
-
-
-def program_of_state(state: dict[str, Any], source: str) -> str:
-    """Name of the program that a state was saved from, told by its predictors, their fields and its settings.
-
-    Programs that differ in settings alone are the same once the state is loaded; the first of them is named.
-
-    Raises:
-        StateError: It fits none of the programs, or several.
-    """
-    from ..core import StateError
-    from ..programs.registry import PROGRAMS, make_program
-
-    fitting: dict[str, list[str]] = {}
-    for name in PROGRAMS:
-        program = make_program(name)
-        if _shape(program.dump_state()) == _shape(state) and _knows_settings(program, state):
-            kinds = str([(part, type(module)) for part, module in program.named_sub_modules()])
-            fitting.setdefault(kinds, []).append(name)
-    if len(fitting) != 1:
-        fit = "none of the programs" if not fitting else ", ".join(name for names in fitting.values() for name in names)
-        raise StateError(
-            f"{source}: which program it was saved from cannot be told (it fits {fit}); name it: "
-            f"--program NAME --state {source}"
-        )
-    return next(iter(fitting.values()))[0]
-
-
-def _shape(state: dict[str, Any]) -> dict[str, int | None]:
-    """Names of the parameters, and how many fields the predictors among them have."""
-    shape: dict[str, int | None] = {}
-    for name, part in state.items():
-        signature = part.get("signature") if isinstance(part, dict) else None
-        fields = signature.get("fields") if isinstance(signature, dict) else None
-        shape[name] = len(fields) if isinstance(fields, list) else None
-    return shape
-
-
-def _knows_settings(program: Any, state: dict[str, Any]) -> bool:
-    """Whether a program has all the settings of a state; an older state may lack some of the program's."""
-    known = program.dump_state()
-    return all(
-        set(part) <= set(known[name])
-        for name, part in state.items()
-        if isinstance(part, dict) and "signature" not in part
-    )
-
-
 def named_values(pairs: Iterable[str]) -> dict[str, Any]:
     """Settings given as ``name=value``; a value is JSON, or else a text.
 
@@ -173,5 +86,12 @@ def named_values(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def is_file(name: str) -> bool:
-    """Whether a program is named by a file with its state."""
+    """Whether a program is named by the file that it was saved in."""
     return bool(name) and name not in NAMES and (name.endswith(".json") or Path(name).exists())
+
+
+def program_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of ``--program``: one of the names, or a file."""
+    if value is not None and value not in NAMES and not is_file(value):
+        raise click.BadParameter(f"{value!r}: there are {', '.join(NAMES)}, or the file of a saved program")
+    return value

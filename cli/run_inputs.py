@@ -6,17 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .programs import (
-    NAMES,
-    SEARCHING,
-    check_index,
-    is_file,
-    load_state,
-    named_values,
-    open_index,
-    program_of_state,
-    read_state,
-)
+from .programs import NAMES, SEARCHING, check_index, is_file, named_values, open_index
 from .terminal import note
 
 if TYPE_CHECKING:
@@ -38,8 +28,8 @@ def program_of(
     """The program that the command line names.
 
     Args:
-        name: Its name, or the file of a saved state; ``None`` for the default.
-        state: The file of a saved state.
+        name: Its name, or the file that it was saved in; ``None`` for the default.
+        state: The file that it was saved in.
         settings: Settings as ``name=value``, which go before those of the state.
         where: The index folder, or the address of an index server.
         checkpoint: The folder of the index's checkpoint, if it was made with a local one.
@@ -47,28 +37,30 @@ def program_of(
     Raises:
         HopgateError: It cannot be made.
     """
-    from ..core import InputError, sha256_file, user_path
+    from ..core import InputError, sha256_file
+    from ..optimizers.compiled import read_program
     from ..programs.registry import make_program
 
     values = named_values(settings)
-    name = "active" if name is None else name
-    if is_file(name):
+    if name is not None and is_file(name):
         if state is not None:
-            raise InputError(f"--program {name} and --state {state} both name a saved state; leave one of them out")
-        name, state = program_of_state(read_state(name), name), name
-    if name not in NAMES:
-        raise InputError(f"--program {name or repr(name)}: there are {', '.join(NAMES)}, or the file of a saved state")
+            raise InputError(f"--program {name} and --state {state} both name a saved program; leave one of them out")
+        name, state = None, name
+    if name is not None and name not in NAMES:
+        raise InputError(
+            f"--program {name or repr(name)}: there are {', '.join(NAMES)}, or the file of a saved program"
+        )
+    saved = None if state is None else read_program(state)
+    name = name or ("active" if saved is None else saved.name)
     index = None
     if name in SEARCHING:
         check_index(where, name)
         index = open_index(str(where), checkpoint)
     elif where is not None:
         note(f"Note: --program {name} does not search, and leaves the index alone.")
-    program = make_program(name, index)
-    if state is not None:
-        load_state(program, read_state(state), state)
+    program = make_program(name, index) if saved is None else saved.make(index, name=name)
     program.settings.update(**values)
-    return Made(program, None if state is None else sha256_file(user_path(state)))
+    return Made(program, None if saved is None else sha256_file(saved.path))
 
 
 def recorded_program(
@@ -87,6 +79,8 @@ def recorded_program(
         HopgateError: It cannot be made from the header and what was named.
     """
     from ..core import InputError
+    from ..optimizers.compiled import load_state
+    from ..optimizers.compiled_state import checked_state
 
     recorded = old.program
     if name is not None and is_file(name):
@@ -111,8 +105,13 @@ def recorded_program(
             "the run's program has demos or worked examples, which a run file does not hold; name the file of its "
             "saved state with --state"
         )
+    if any("gate" in parameter for parameter in recorded.state):
+        raise InputError(
+            "the run's program has gates of its own, of which a run file holds only what was fitted; name the file "
+            "that the program was saved in with --state"
+        )
     made = program_of(recorded.name, None, (), where, checkpoint)
-    load_state(made.program, recorded.state, "the run's header")
+    load_state(made.program, checked_state(recorded.state, "the run's header"), "the run's header")
     return made
 
 

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import dspy
 from dspy.utils.saving import get_dependency_versions
 from pydantic import ValidationError
 
@@ -125,9 +124,9 @@ def save_program(
             "made anew; save a solver of them, or use `program.save`"
         )
     for _, module in program.named_sub_modules():
-        if getattr(module, "decomposer", None) is not None:
+        if (decomposer := getattr(module, "decomposer", None)) is not None:
             raise StateError(
-                f"the decomposer is a {type(module.decomposer).__name__} of its own, which cannot be made anew from a "
+                f"the decomposer is a {type(decomposer).__name__} of its own, which cannot be made anew from a "
                 "file; choose one by the setting, or use `program.save`"
             )
     manifest = Manifest(

@@ -14,11 +14,12 @@ from test_index_support import make_checkpoint
 
 from hopgate.cli.errors import Program
 from hopgate.cli.evaluate import evaluate as command
-from hopgate.cli.programs import NAMES, SEARCHING, named_values, program_of_state, read_state
+from hopgate.cli.programs import NAMES, SEARCHING, named_values
 from hopgate.core import InputError, Passage, StateError
 from hopgate.evaluation.records import line_of, read_run
 from hopgate.index import ColBERTIndex
 from hopgate.lms.testing import Reply, scripted_lm
+from hopgate.optimizers.compiled import program_of_state, read_program
 from hopgate.programs import Direct
 from hopgate.programs.registry import PROGRAMS, make_program
 
@@ -186,7 +187,7 @@ def test_the_names_are_those_of_the_registry() -> None:
 def test_a_state_tells_its_program(tmp_path: Path, name: str) -> None:
     program = make_program(name, k=2)
     program.save(tmp_path / "a.json")
-    state = read_state(str(tmp_path / "a.json"))
+    state = read_program(tmp_path / "a.json").state
     try:
         found = program_of_state(state, "a.json")
     except StateError as error:
