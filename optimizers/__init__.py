@@ -3,53 +3,85 @@
 from __future__ import annotations
 
 from .calibration import CalibratedGate, Calibrator, Quality, calibrate, fit_calibrator, quality
+from .caps import Caps, Spent, StudySpending
+from .compiled import ProgramFile, load_program, read_program, save_program
+from .compiled_manifest import CompiledData, FrontPoint, Manifest
 from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_curve
 from .fitting import SETTING_OF, Fitted, drafts_as_trees, fit_tau
+from .policy import PolicyGate, Weight
+from .policy_features import FEATURES, features
+from .policy_training import PolicyEpoch, TrainedPolicy, train_policy
+from .policy_trees import PolicyValue, evaluate_policy
 from .references import Chance, always, leaf_probabilities, never, oracle, random_at
 from .rules import Rule, Tradeoff, WithinBest, WithinBudget
 from .run_trees import runs_as_trees
+from .study import FinishedTrial, SharedStudy, Trial
+from .study_spec import StudySpec
 from .transfer import AtBudget, Transfer, transfer
 from .tree_files import Trees, read_trees
 from .tree_schema import Leaf, Node, Tree
 from .trees import TreeProgress, record_trees
 
 __all__ = [
+    "FEATURES",
     "SETTING_OF",
     "AtBudget",
     "CalibratedGate",
     "Calibrator",
+    "Caps",
     "Chance",
+    "CompiledData",
     "Curve",
+    "FinishedTrial",
     "Fitted",
+    "FrontPoint",
     "Leaf",
+    "Manifest",
     "Node",
     "Point",
+    "PolicyEpoch",
+    "PolicyGate",
+    "PolicyValue",
+    "ProgramFile",
     "Quality",
     "Rule",
     "Score",
+    "SharedStudy",
+    "Spent",
+    "StudySpec",
+    "StudySpending",
     "Thresholds",
     "Tradeoff",
+    "TrainedPolicy",
     "Transfer",
     "Tree",
     "TreeProgress",
     "Trees",
+    "Trial",
+    "Weight",
     "WithinBest",
     "WithinBudget",
     "always",
     "calibrate",
     "drafts_as_trees",
     "evaluate_at",
+    "evaluate_policy",
+    "features",
     "fit_calibrator",
     "fit_tau",
     "leaf_probabilities",
+    "load_program",
     "never",
     "oracle",
     "quality",
     "random_at",
+    "read_program",
     "read_trees",
     "record_trees",
     "runs_as_trees",
+    "save_program",
     "scored_by",
     "tau_curve",
+    "train_policy",
     "transfer",
 ]

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from ..core import InputError, StateError
+from .study_spec import StudySpec, as_json
 
 if TYPE_CHECKING:
     import optuna
 
-
-@dataclass(frozen=True)
-class StudySpec:
-    """What a study is about; workers that share it give the same.
-
-    Attributes:
-        name: The study's name in its storage.
-        directions: For each objective, whether more or less is better.
-        space: The choices of each (categorical) parameter: JSON scalars, all different.
-        fingerprint: What the trials mean (program, digest of the data, metric, versions): JSON.
-        seed: Of the sampler.
-        first: Parameter sets that are evaluated before the sampler is asked, such as the unchanged program.
-    """
-
-    name: str
-    directions: tuple[Literal["maximize", "minimize"], ...]
-    space: Mapping[str, tuple[Any, ...]]
-    fingerprint: Mapping[str, Any]
-    seed: int = 0
-    first: tuple[Mapping[str, Any], ...] = ()
+    from .study_record import Attempt, StudyRecord
 
 
 @dataclass(frozen=True)
@@ -65,7 +50,17 @@ class FinishedTrial:
 
 
 class SharedStudy:
-    """A study in a journal file, in PostgreSQL or in memory; open it with :meth:`open`, close it or use `with`."""
+    """A study in a journal file, in PostgreSQL or in memory; open it with :meth:`open`, close it or use `with`.
+
+    A worker may use it from several threads. Nothing is pickled: what is recorded is Optuna's journal or its tables,
+    and its dashboard shows them.
+    """
+
+    def __init__(self, record: StudyRecord, sampler: Callable[[int], optuna.samplers.BaseSampler]) -> None:
+        self._record = record
+        self._sampler = sampler
+        self._held: dict[int, Attempt] = {}
+        self._closed = False
 
     @classmethod
     def open(
@@ -82,49 +77,183 @@ class SharedStudy:
             storage: A path of a journal file, a ``postgresql://`` URL, or ``None`` for memory.
             spec: What the study is about.
             sampler: Makes a sampler from a seed; one is made for each trial. Optuna's TPE by default.
-            stale_after: Seconds after which a worker whose machine is gone counts as dead (PostgreSQL).
+            stale_after: Seconds after which a worker whose machine is gone counts as dead (PostgreSQL; a worker whose
+                process ended is known to be dead at once).
 
         Raises:
-            InputError: The spec cannot be used, or the storage has a study of that name that differs from it.
-            StateError: The journal is damaged.
+            HopgateError: Another process keeps the storage locked.
+            InputError: The storage cannot be used, or has a study of that name that differs from the spec.
             MissingDependencyError: PostgreSQL's driver is not installed.
+            StateError: The journal is damaged.
         """
-        raise NotImplementedError
+        if isinstance(stale_after, bool) or not math.isfinite(stale_after) or stale_after <= 0:
+            raise InputError(f"`stale_after` must be a positive number of seconds, got {stale_after!r}")
+        from .study_record import StudyRecord
+        from .study_sampling import default_sampler
+        from .study_storage import place_of
+
+        place = place_of(storage, stale_after)
+        try:
+            return cls(StudyRecord(place, spec), sampler or default_sampler)
+        except BaseException:
+            place.close()
+            raise
+
+    @property
+    def spec(self) -> StudySpec:
+        """What the study is about."""
+        return self._record.spec
+
+    @property
+    def storage(self) -> str:
+        """Where it is kept, without passwords."""
+        return self._record.place.name
+
+    def __repr__(self) -> str:
+        return f"SharedStudy({self.spec.name!r} at {self.storage})"
 
     def ask(self) -> Trial | None:
         """The next parameter set: first those of workers that died over them, then a new one of the sampler.
 
         Returns:
-            A set that nobody evaluated or evaluates; ``None`` once every set of the space was given out.
-        """
-        raise NotImplementedError
-
-    def tell(self, trial: Trial, values: Sequence[float], notes: Mapping[str, Any]) -> None:
-        """Record the values of a trial, with notes (JSON).
+            A set that nobody has evaluated and nobody evaluates now; ``None`` once every set of the space was given
+            out (another worker may still be evaluating one).
 
         Raises:
-            InputError: A value is not a finite number, their count is not that of the objectives, or a note is not JSON.
+            HopgateError: The storage cannot be used any more.
         """
-        raise NotImplementedError
+        with self._exclusive():
+            attempt = self._record.take(self._sampler)
+            if attempt is None:
+                return None
+            self._held[attempt.number] = attempt
+            return Trial(attempt.number, dict(attempt.parameters))
+
+    def tell(self, trial: Trial, values: Sequence[float], notes: Mapping[str, Any] | None = None) -> None:
+        """Record the values of a trial.
+
+        Where the connection to the database was lost so long that another worker finished the same set, the values of
+        that one stay.
+
+        Args:
+            trial: What :meth:`ask` gave to this worker.
+            values: One for each objective.
+            notes: More about it: JSON.
+
+        Raises:
+            HopgateError: The storage cannot be used any more.
+            InputError: A value is not a finite number, their count is not that of the objectives, the notes are not
+                JSON, or the trial is not one that this worker asked for and did not tell yet.
+        """
+        numbers = self._checked(trial, values)
+        try:
+            kept = as_json(dict(notes or {}))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"study {self.spec.name}, trial {trial.number}: the notes must be JSON: {error}"
+            ) from error
+        with self._exclusive():
+            self._record.finish(self._mine(trial), numbers, kept)
+            del self._held[trial.number]
+
+    def _checked(self, trial: Trial, values: Sequence[float]) -> list[float]:
+        where = f"study {self.spec.name}, trial {trial.number}"
+        if len(values) != len(self.spec.directions):
+            raise InputError(f"{where}: {len(values)} values for {len(self.spec.directions)} objectives")
+        for place, value in enumerate(values):
+            try:
+                usable = math.isfinite(value)
+            except TypeError:
+                usable = False
+            if not usable:
+                raise InputError(f"{where}: value {place + 1} must be a finite number, got {value!r}")
+        return [float(value) for value in values]
+
+    def _mine(self, trial: Trial) -> Attempt:
+        attempt = self._held.get(trial.number)
+        if attempt is None:
+            raise InputError(
+                f"study {self.spec.name}, trial {trial.number}: this worker did not ask for it, or has told it already"
+            )
+        return attempt
 
     def give_up(self, trial: Trial, reason: str) -> None:
-        """Record that a trial has no values; its parameters are not asked again in this study."""
-        raise NotImplementedError
+        """Record that a trial has no values; its parameters are not asked again in this study.
+
+        Leave a trial untold instead, and close the study, if it failed through no fault of its parameters: then the
+        next worker that asks evaluates it.
+
+        Raises:
+            HopgateError: The storage cannot be used any more.
+            InputError: The trial is not one that this worker asked for and did not tell yet.
+        """
+        with self._exclusive():
+            self._record.give_up(self._mine(trial), reason)
+            del self._held[trial.number]
 
     def finished(self) -> tuple[FinishedTrial, ...]:
-        """The trials with values, by number."""
-        raise NotImplementedError
+        """The trials with values, of all workers, by number."""
+        with self._exclusive():
+            return tuple(
+                FinishedTrial(known.number, dict(known.parameters), tuple(known.values), dict(known.notes))
+                for known in self._record.known()
+                if known.values is not None
+            )
 
     def front(self) -> tuple[FinishedTrial, ...]:
-        """The finished trials that no other one dominates, by number."""
-        raise NotImplementedError
+        """The finished trials that no other one dominates, by number; of one objective, all of its best value."""
+        from .study_record import dominated
+
+        finished = self.finished()
+        worse = dominated([trial.values for trial in finished], self.spec.directions)
+        return tuple(trial for trial, out in zip(finished, worse, strict=True) if not out)
 
     def importances(self) -> dict[str, float]:
-        """The share of each parameter in the variance of the first objective; empty where there are too few trials."""
-        raise NotImplementedError
+        """The share of each parameter in the variance of the first objective, the largest first (fANOVA, Hutter 2014).
+
+        Empty where there are fewer than two finished trials, or all have the same value.
+        """
+        from .study_record import importances
+
+        with self._exclusive():
+            return importances(self.spec, self._record.known())
+
+    def remember(self, key: str, value: Any) -> None:
+        """Keep a value (JSON) with the study, for all its workers, in place of what was kept under that key.
+
+        Raises:
+            HopgateError: The storage cannot be used any more.
+            InputError: The value is not JSON.
+        """
+        try:
+            kept = as_json(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"study {self.spec.name}: {key!r} must be JSON: {error}") from error
+        with self._exclusive():
+            self._record.remember(key, kept)
+
+    def remembered(self) -> dict[str, Any]:
+        """What was kept with :meth:`remember`, by any worker."""
+        with self._exclusive():
+            return self._record.remembered()
+
+    @property
+    def worker(self) -> str:
+        """The id of this worker, another one each time that a study is opened."""
+        return self._record.place.worker
+
+    def _exclusive(self) -> Any:
+        if self._closed:
+            raise StateError(f"study {self.spec.name}: is closed; open it again")
+        return self._record.place.exclusive()
 
     def close(self) -> None:
         """Leave the study. Trials that this worker asked for and did not tell are given to the next one that asks."""
+        if self._closed:
+            return
+        self._closed = True
+        # Nothing is recorded: the trials count as those of a dead worker as soon as the lock is free.
+        self._record.place.close()
 
     def __enter__(self) -> Self:
         return self
