@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .calibration import CalibratedGate, Calibrator, Quality, calibrate, fit_calibrator, quality
-from .caps import Caps, Spent, StudySpending
 from .compiled import ProgramFile, load_program, read_program, save_program
 from .compiled_manifest import CompiledData, FrontPoint, Manifest
 from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_curve
@@ -28,7 +27,6 @@ __all__ = [
     "AtBudget",
     "CalibratedGate",
     "Calibrator",
-    "Caps",
     "Chance",
     "CompiledData",
     "Curve",
@@ -47,9 +45,7 @@ __all__ = [
     "Rule",
     "Score",
     "SharedStudy",
-    "Spent",
     "StudySpec",
-    "StudySpending",
     "Thresholds",
     "Tradeoff",
     "TrainedPolicy",
