@@ -40,7 +40,7 @@ class PassageIndex(ABC):
             query: A question or keywords, at most 10,000 characters.
             k: How many passages, at least 1; all if there are fewer.
             filter: Ids of the passages that may be found (unknown ones are ignored), or a predicate on a passage's
-                metadata.
+                metadata. Metadata that was read from CSV or TSV is text: ``int(metadata["year"]) > 1990``.
 
         Returns:
             Passages with their scores, best first; of equal scores the smaller id first.

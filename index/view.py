@@ -147,10 +147,25 @@ def _accepts(predicate: Callable[[Mapping[str, Any]], bool], metadata: Mapping[s
     try:
         return bool(predicate(metadata))
     except Exception as error:
+        text = next((value for value in metadata.values() if _is_number(value)), None)
+        if text is not None and isinstance(error, TypeError):
+            remedy = f"what was read from CSV or TSV is text, also {text!r:.40}: convert it, with int or float"
+        else:
+            remedy = "a passage may lack a field: use .get"
         raise InputError(
-            f"the filter raised {type(error).__name__} ({error}) for the metadata {dict(metadata)!r:.200}; a passage "
-            "may lack a field: use .get"
+            f"the filter raised {type(error).__name__} ({error}) for the metadata {dict(metadata)!r:.200}; {remedy}"
         ) from error
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number written as text."""
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _engine(store: IndexStore) -> Engine:

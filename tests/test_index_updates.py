@@ -139,6 +139,26 @@ def test_metadata_and_filters_follow(tmp_path: Path, checkpoint: Path) -> None:
         index.search("who", filter=lambda metadata: metadata["n"] > 3)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_numbers_of_tables_of_text_are_texts(tmp_path: Path, checkpoint: Path, suffix: str) -> None:
+    rows = [("id", "text", "year", "place"), *((f"p{i}", f"who {i}", str(1985 + i), "Rom") for i in range(9))]
+    separator = {"csv": ",", "tsv": "\t"}[suffix]
+    (tmp_path / f"c.{suffix}").write_text("".join(f"{separator.join(row)}\n" for row in rows))
+    index = ColBERTIndex.build(tmp_path / f"c.{suffix}", tmp_path / "index", checkpoint=checkpoint)
+    wrong: list[Any] = [
+        lambda metadata: metadata["year"] > 1990,
+        lambda metadata: metadata["year"] - 1990 > 0,
+        lambda metadata: metadata.get("year", 0) >= 1990,
+    ]
+    for predicate in wrong:
+        with pytest.raises(InputError, match=r"from CSV or TSV is text, also '1985': convert it, with int or float"):
+            index.search("who", filter=predicate)
+    found = index.search("who", 9, filter=lambda metadata: int(metadata["year"]) > 1990)
+    assert {passage.id for passage in found} == {"p6", "p7", "p8"}
+    with pytest.raises(InputError, match=r"KeyError.*use \.get"):
+        index.search("who", filter=lambda metadata: int(metadata["month"]) > 3)
+
+
 def test_interrupted_add_goes_on(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = build(tmp_path / "index", ALL[:9], checkpoint)
     encode = Encoder.encode_passages
