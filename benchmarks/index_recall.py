@@ -129,10 +129,10 @@ def colbert(name: str, **options: Any) -> Callable[[list[Record], Path], Search]
         given = [Passage(passage["id"], passage["title"], passage["text"]) for passage in passages]
         if name != BASE and options["precision"] == "fp32" and not (work / name).exists():
             # The vectors are the same, so they are taken over rather than encoded once more.
-            ColBERTIndex.build(given, work / BASE, engine="exact", **SINGLE)
+            ColBERTIndex.build(given, work / BASE, engine="exact", **SINGLE, replace=True)
             shutil.copytree(work / BASE, work / f"{name}.copy")
             (work / f"{name}.copy").rename(work / name)
-        index = ColBERTIndex.build(given, work / name, **options)
+        index = ColBERTIndex.build(given, work / name, **options, replace=True)
         return lambda query: [passage.id for passage in index.search(query, k=KEPT)]
 
     return system

@@ -60,6 +60,9 @@ def index(context: click.Context) -> None:
     help="What passages are encoded in; auto: bf16 where the processor gains from it.",
 )
 @click.option("--threads", metavar="N", type=click.IntRange(min=1), help="Threads for encoding; by default all cores.")
+@click.option(
+    "--force", is_flag=True, help="Replace an index of something else in that place, or one that was changed since."
+)
 @corpus_options
 def build(
     corpus: str,
@@ -70,13 +73,14 @@ def build(
     hybrid: bool | None,
     precision: str,
     threads: int | None,
+    force: bool,
     reading: dict[str, Any],
 ) -> None:
     """Build an index of CORPUS: a file, a folder or a dataset with an id, a title and a text in each record.
 
     CORPUS is a JSON Lines, CSV, TSV or Parquet file, a ColBERT collection.tsv, a folder that Hugging Face datasets
     saved, or OWNER/NAME of a dataset on the hub. Without ids, the records are numbered from 0. A build that was
-    interrupted goes on where it stopped.
+    interrupted goes on where it stopped, and a finished index of this corpus is left as it is.
     """
     from ..index import EMBEDDED, BuildEstimate, ColBERTIndex
 
@@ -102,6 +106,7 @@ def build(
             hybrid=hybrid,
             precision=precision,
             threads=threads,
+            replace=force,
             on_progress=on_progress,
             on_estimate=on_estimate,
         )

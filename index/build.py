@@ -23,8 +23,9 @@ from .encoder import Encoder
 from .estimate import OnEstimate, estimate_build
 from .folders import PLAN, begin, beside, check_target, held, put_in_place, remove, writing
 from .lexical import build_lexical
-from .manifest import Manifest, is_index, list_files, read_manifest, write_manifest
-from .store import DTYPE, VECTORS, IndexStore, PassageFile, VectorStore
+from .manifest import Manifest, list_files, write_manifest
+from .present import Wanted, check_replacing, present_index
+from .store import DTYPE, VECTORS, PassageFile, VectorStore
 
 ENGINES = ("auto", "exact", "plaid")
 NBITS = (1, 2, 4, 8)
@@ -47,6 +48,7 @@ class Request:
     hybrid: bool
     on_progress: OnProgress | None = None
     on_estimate: OnEstimate | None = None
+    replace: bool = False
 
 
 def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> None:
@@ -59,8 +61,8 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
     Raises:
         InputError: An argument has no possible value.
         CorpusError: The corpus cannot be read, is empty, or holds something that is not a passage.
-        IndexStoreError: The folder cannot be written, or holds something that is not an index, or the disk is too
-            small.
+        IndexStoreError: The folder cannot be written, holds something that is not an index or, unless it is to be
+            replaced, another index; or the disk is too small.
         MissingDependencyError: PLAID was asked for and cannot run here.
         HopgateError: Another process is building the same index.
     """
@@ -72,14 +74,14 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
     if not isinstance(corpus, str | Path | Iterable) or isinstance(corpus, bytes | Mapping):
         raise InputError(f"corpus must be the path of a file or passages, got a {type(corpus).__name__}")
     if engine == "plaid":
-        from .colbert_ai import load_extensions
+        from .colbert_ai import check_compiler
         from .plaid_build import nbits_fault
 
-        # Refused here, before hours of encoding.
+        # Refused here, before the corpus is read.
         fault = nbits_fault(request.encoder.dim, int(nbits))
         if fault is not None:
             raise InputError(fault)
-        load_extensions()
+        check_compiler()
     with writing(path):
         check_target(path)
     with held(path, ("part",)):
@@ -87,28 +89,50 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
 
 
 def _build(corpus: str | Path | Iterable[Passage], request: Request) -> None:
-    part, encoder = beside(request.path, "part"), request.encoder
+    path, part, encoder = request.path, beside(request.path, "part"), request.encoder
     begin(part)
     try:
         fingerprint = store_passages(corpus, part)
+        wanted, present = _wanted(request, fingerprint), present_index(path)
+        is_there = present is not None and wanted.is_there(present)
+        if not is_there and not request.replace:
+            check_replacing(path, wanted)
+        if not is_there and request.engine == "plaid":
+            _prepare_plaid(PassageFile(part), encoder)
     except BaseException:
         if not (part / VECTORS).is_dir():
             with suppress(OSError, IndexStoreError):  # the first error is the one to tell
                 remove(part)
         raise
-    present = _present(request, fingerprint)
-    if present is not None and _is_wanted(present, request):
+    if is_there:
         with writing(part):
             remove(part)
         return
+    has_vectors = present is not None and wanted.has_vectors(present)
     with writing(part):
-        keep_or_drop_chunks(part, encoder, fingerprint, vectors=None if present is None else request.path / VECTORS)
+        keep_or_drop_chunks(part, encoder, fingerprint, vectors=path / VECTORS if has_vectors else None)
     compressed = 0.0 if request.engine == "exact" else encoder.dim * request.nbits / 8 + 4
     estimate = estimate_build(part, encoder, compressed=compressed, hybrid=request.hybrid)
     if request.on_estimate is not None:
         request.on_estimate(estimate)
     chunks = encode_chunks(part, encoder, request.on_progress)
     finish(part, request, fingerprint, chunks)
+
+
+def _prepare_plaid(passages: PassageFile, encoder: Encoder) -> None:
+    """Refuse a corpus that is too small for PLAID, and have colbert-ai compiled, before hours of encoding."""
+    from .colbert_ai import load_extensions
+    from .plaid_build import FEWEST_VECTORS, size_fault
+
+    tokens = 0
+    for passage in passages:
+        tokens += encoder.count_tokens([passage.long_text])  # at least as many as vectors
+        if tokens >= FEWEST_VECTORS:
+            break
+    fault = size_fault(tokens)
+    if fault is not None:
+        raise InputError(fault)
+    load_extensions()
 
 
 def finish(part: Path, request: Request, fingerprint: str, chunks: int) -> None:
@@ -158,28 +182,15 @@ def make_lexical(passages: Iterable[Passage], folder: Path, revision: int) -> st
     return name if build_lexical(passages, folder / name) else None
 
 
-def _present(request: Request, fingerprint: str) -> Manifest | None:
-    """The manifest of the index that is in place, if it is whole and has the vectors that are wanted."""
-    if not is_index(request.path):
-        return None
-    try:
-        manifest = read_manifest(request.path)
-        IndexStore(request.path, manifest)
-    except IndexStoreError:
-        return None  # Damaged or of another format: build it anew.
-    if manifest.engine not in ("exact", "plaid"):
-        return None
-    checkpoint = request.encoder.checkpoint
-    wanted = (fingerprint, checkpoint.fingerprint, request.encoder.precision)
-    found = (manifest.corpus_fingerprint, manifest.checkpoint_fingerprint, manifest.precision)
-    return manifest if found == wanted else None
-
-
-def _is_wanted(manifest: Manifest, request: Request) -> bool:
-    return (
-        request.engine in ("auto", manifest.engine)
-        and manifest.nbits in (None, request.nbits)
-        and manifest.hybrid == request.hybrid
+def _wanted(request: Request, fingerprint: str) -> Wanted:
+    encoder = request.encoder
+    return Wanted(
+        corpus_fingerprint=fingerprint,
+        checkpoint_fingerprint=encoder.checkpoint.fingerprint,
+        precision=encoder.precision,
+        engine=request.engine,
+        nbits=int(request.nbits),
+        hybrid=request.hybrid,
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,12 +19,26 @@ from .captured import captured_output
 _ABANDONED = 180.0
 """Seconds after which a compilation that has written nothing is taken for one that was killed."""
 
+_EXTENSIONS = ("decompress_residuals_cpp", "filter_pids_cpp", "segmented_lookup_cpp", "segmented_maxsim_cpp")
+
+_log = logging.getLogger(__name__)
 _loading = threading.Lock()
 _loaded = False
 
 
+def check_compiler() -> None:
+    """Raise MissingDependencyError without a C++ compiler, which torch asks for even where all is compiled."""
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(compiler) is None:
+        raise MissingDependencyError(
+            f"PLAID needs a C++ compiler and there is no {compiler!r}; install one (g++) or use engine='exact'"
+        )
+
+
 def load_extensions() -> None:
     """Import colbert-ai and load the four C++ extensions of its search, compiled on first use (some minutes).
+
+    That they are compiled is told as a warning of this module's logger, since nothing else moves meanwhile.
 
     Raises:
         MissingDependencyError: colbert-ai or a C++ compiler is missing, or compiling failed.
@@ -35,11 +51,9 @@ def load_extensions() -> None:
 
 
 def _load() -> None:
-    compiler = os.environ.get("CXX", "c++")
-    if shutil.which(compiler) is None:
-        raise MissingDependencyError(
-            f"PLAID needs a C++ compiler and there is no {compiler!r}; install one (g++) or use engine='exact'"
-        )
+    check_compiler()
+    if not _are_compiled():
+        _log.warning("compiling colbert-ai's C++ extensions for PLAID, which takes some minutes; once on this machine")
     start_method, parallelism = (
         multiprocessing.get_start_method(allow_none=True),
         os.environ.get("TOKENIZERS_PARALLELISM"),
@@ -74,15 +88,27 @@ def _load() -> None:
                 os.environ["TOKENIZERS_PARALLELISM"] = parallelism
 
 
+def _build_folders() -> Iterator[Path]:
+    """Where torch compiles colbert-ai's extensions, each in a folder of its own; those that were begun."""
+    from torch.utils.cpp_extension import get_default_build_root
+
+    chosen = os.environ.get("TORCH_EXTENSIONS_DIR")
+    root, pattern = (Path(chosen), "*_cpp") if chosen else (Path(get_default_build_root()), "*/*_cpp")
+    return root.glob(pattern)
+
+
+def _are_compiled() -> bool:
+    names = {library.parent.name for folder in _build_folders() for library in folder.glob("*.so")}
+    return names >= set(_EXTENSIONS)
+
+
 def _clear_abandoned() -> None:
     """Wait for compilations of other processes, and remove torch's locks of those that were killed.
 
     The lock is a file that only the end of the compilation removes, and torch waits for that for ever. A compilation
     that is under way writes now and then.
     """
-    from torch.utils.cpp_extension import get_default_build_root
-
-    for lock in Path(get_default_build_root()).glob("*/*_cpp/lock"):
+    for lock in [folder / "lock" for folder in _build_folders()]:
         with suppress(OSError):  # gone meanwhile
             while time.time() - max(path.stat().st_mtime for path in (lock, *lock.parent.iterdir())) < _ABANDONED:
                 time.sleep(0.2)

@@ -50,13 +50,15 @@ class ColBERTIndex(PassageIndex):
         hybrid: bool | None = None,
         precision: str = "auto",
         threads: int | None = None,
+        replace: bool = False,
         on_progress: OnProgress | None = None,
         on_estimate: OnEstimate | None = None,
     ) -> ColBERTIndex:
         """Build an index and open it.
 
         A build that was interrupted goes on where it stopped. If the index is there already, made of the same corpus
-        with the same checkpoint, it is opened as it is. An index of something else in that place is replaced.
+        with the same settings, it is opened as it is, or built anew if it is damaged. An index of something else in
+        that place, or one that was updated, is left alone unless ``replace`` is true.
 
         Args:
             corpus: A corpus file, saved dataset or dataset name, see :func:`~hopgate.index.read_corpus`, or passages.
@@ -71,6 +73,8 @@ class ColBERTIndex(PassageIndex):
             precision: What passages are encoded in, ``fp32``, ``bf16``, ``int8`` or ``auto``; see
                 :class:`~hopgate.index.Encoder`.
             threads: Threads for encoding and searching, see :class:`~hopgate.index.Encoder`.
+            replace: Whether an index in that place that is of another corpus, checkpoint or setting, or was updated, is
+                replaced, once the new one is whole. Vectors that are the same are taken over.
             on_progress: Called with the number of passages encoded so far, and of all.
             on_estimate: Called with what the build will take, before it begins to encode.
 
@@ -79,18 +83,20 @@ class ColBERTIndex(PassageIndex):
             CorpusError: The corpus is missing, empty, or holds something that is not a passage.
             CheckpointError: The checkpoint is missing, incomplete or not safe to load.
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
-            IndexStoreError: The folder cannot be written or holds something that is not an index, or the disk is too
-                small.
+            IndexStoreError: The folder cannot be written, holds something that is not an index or, without
+                ``replace``, another index; or the disk is too small.
             MissingDependencyError: PLAID was asked for and cannot run here.
             HopgateError: Another process is building the same index.
         """
         folder = _resolved(path)
         if not isinstance(hybrid, bool | None):
             raise InputError(f"hybrid must be True, False or None, got {hybrid!r}")
+        if not isinstance(replace, bool):
+            raise InputError(f"replace must be True or False, got {replace!r:.80}")
         found = open_checkpoint(checkpoint)
         encoder = Encoder(found, precision=precision, threads=threads)
         fuse = found.name == EMBEDDED if hybrid is None else hybrid
-        build_index(corpus, Request(folder, encoder, engine, nbits, fuse, on_progress, on_estimate))
+        build_index(corpus, Request(folder, encoder, engine, nbits, fuse, on_progress, on_estimate, replace))
         return cls(open_view(folder, encoder, None), encoder, None)
 
     @classmethod

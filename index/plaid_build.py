@@ -43,13 +43,18 @@ def nbits_fault(dim: int, nbits: int) -> str | None:
     return None
 
 
-def plaid_obstacle(vectors: int, dim: int, nbits: int) -> str | None:
-    """Why PLAID cannot be used for so many vectors on this machine, or ``None`` if it can."""
-    fault = nbits_fault(dim, nbits)
-    if fault is not None:
-        return fault
+def size_fault(vectors: int) -> str | None:
+    """Why so many vectors are too few for PLAID, or ``None`` if they are enough."""
     if vectors < FEWEST_VECTORS:
         return f"PLAID needs at least {FEWEST_VECTORS:,} token vectors and there are {vectors:,}; use engine='exact'"
+    return None
+
+
+def plaid_obstacle(vectors: int, dim: int, nbits: int) -> str | None:
+    """Why PLAID cannot be used for so many vectors on this machine, or ``None`` if it can."""
+    fault = nbits_fault(dim, nbits) or size_fault(vectors)
+    if fault is not None:
+        return fault
     try:
         load_extensions()
     except MissingDependencyError as error:
@@ -71,10 +76,10 @@ def build_plaid(vectors: VectorStore, folder: Path, *, nbits: int) -> None:
         IndexStoreError: colbert-ai failed.
     """
     count, dim = int(vectors.lengths.sum()), vectors.chunks[0].shape[1]
+    fault = nbits_fault(dim, nbits) or size_fault(count)
+    if fault is not None:
+        raise InputError(fault)
     load_extensions()
-    obstacle = plaid_obstacle(count, dim, nbits)
-    if obstacle is not None:
-        raise InputError(obstacle)
     folder.mkdir()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="plaid-") as scratch, captured_output() as last_line:
         try:

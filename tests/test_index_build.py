@@ -87,6 +87,9 @@ def test_odd_texts_come_back_as_they_are(tmp_path: Path, checkpoint: Path) -> No
 def test_bad_arguments(tmp_path: Path, checkpoint: Path, bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(bad))} must be one of"):
         ColBERTIndex.build(passages(2), tmp_path / "index", checkpoint=checkpoint, **bad)
+    unsure: Any = "no"
+    with pytest.raises(InputError, match="replace must be"):
+        ColBERTIndex.build(passages(2), tmp_path / "index", checkpoint=checkpoint, replace=unsure)
 
 
 def test_bad_passages(tmp_path: Path, checkpoint: Path) -> None:
@@ -115,7 +118,7 @@ def test_neighbours_of_the_index_are_left_alone(tmp_path: Path, checkpoint: Path
     precious.parent.mkdir()
     precious.write_text("x")
     ColBERTIndex.build(passages(3), tmp_path / "ix", checkpoint=checkpoint)
-    ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint)
+    ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint, replace=True)
     with pytest.raises(CorpusError):
         ColBERTIndex.build([], tmp_path / "ix", checkpoint=checkpoint)
     assert files(precious.parent) == {"precious.txt": b"x"}
@@ -142,7 +145,7 @@ def test_what_an_interrupted_build_leaves_is_cleared_away(tmp_path: Path, checkp
     ColBERTIndex.build(passages(3), tmp_path / "ix", checkpoint=checkpoint)
     shutil.copytree(tmp_path / "ix", tmp_path / ".ix.hopgate-old")  # killed before the old index was removed
     (tmp_path / ".ix.hopgate-part").mkdir()  # killed before the first file was written
-    assert len(ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint)) == 2
+    assert len(ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint, replace=True)) == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == [".ix.hopgate-lock", "ix"]
 
 
@@ -159,14 +162,15 @@ def test_index_that_cannot_be_put_in_place_leaves_the_old_one(
 
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(IndexStoreError, match="Input/output error"):
-        ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint)
+        ColBERTIndex.build(passages(2), tmp_path / "ix", checkpoint=checkpoint, replace=True)
     assert len(ColBERTIndex.open(tmp_path / "ix", checkpoint=checkpoint)) == 3
 
 
 def test_link_to_an_index_stays_a_link(tmp_path: Path, checkpoint: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")  # leads nowhere yet
     for count in (3, 2):
-        assert len(ColBERTIndex.build(passages(count), tmp_path / "link", checkpoint=checkpoint)) == count
+        built = ColBERTIndex.build(passages(count), tmp_path / "link", checkpoint=checkpoint, replace=True)
+        assert len(built) == count
         assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "manifest.json").is_file()
     assert len(ColBERTIndex.open(tmp_path / "link", checkpoint=checkpoint)) == 2
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -234,14 +238,90 @@ def test_finished_index_is_not_built_again(tmp_path: Path, checkpoint: Path, mon
     assert not (tmp_path / ".index.hopgate-part").exists()
 
 
-def test_other_corpus_or_checkpoint_replaces(tmp_path: Path, checkpoint: Path) -> None:
+def test_other_corpus_or_checkpoint_replaces_if_it_may(tmp_path: Path, checkpoint: Path) -> None:
     index = ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint)
-    assert len(ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=checkpoint)) == 3
+    assert len(ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=checkpoint, replace=True)) == 3
     other = make_checkpoint(tmp_path / "other", seed=1)
-    replaced = ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=other)
+    replaced = ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=other, replace=True)
     assert replaced.info()["checkpoint"] == "other"
     # The one that was open goes on with the files that it has mapped.
     assert len(index.search("who", k=9)) == 5
+
+
+def _added(index: ColBERTIndex) -> None:
+    index.add([Passage("new", "", "a new passage")])
+
+
+def _deleted(index: ColBERTIndex) -> None:
+    index.delete(["p1"])
+
+
+def _compacted(index: ColBERTIndex) -> None:
+    _deleted(index)
+    index.compact()
+
+
+def _garbled(index: ColBERTIndex) -> None:
+    (Path(index.info()["path"]) / "manifest.json").write_text("{")
+
+
+def _damaged_after_an_update(index: ColBERTIndex) -> None:
+    _added(index)
+    (Path(index.info()["path"]) / "vectors" / "00000.npy").unlink()
+
+
+def _as_it_was(index: ColBERTIndex) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        (_added, {}, "was changed since it was built, which would be lost"),
+        (_deleted, {}, "was changed since it was built"),
+        (_compacted, {}, "is an index of another corpus;"),
+        (_garbled, {}, "whose manifest cannot be read"),
+        (_damaged_after_an_update, {}, "was changed since it was built"),
+        (_as_it_was, {"corpus": passages(4)}, "is an index of another corpus;"),
+        (_as_it_was, {"corpus": passages(6)[::-1]}, "is an index of another corpus;"),
+        (_as_it_was, {"checkpoint": "other"}, "is an index of another checkpoint, 'tiny';"),
+        (_as_it_was, {"corpus": passages(4), "checkpoint": "other"}, "of another corpus, and of another checkpoint"),
+        (_as_it_was, {"precision": "int8"}, "is an index with precision='fp32';"),
+        (_as_it_was, {"hybrid": True}, "is an index with hybrid=False;"),
+    ],
+)
+def test_an_index_of_something_else_or_with_updates_is_not_replaced_unasked(
+    tmp_path: Path, checkpoint: Path, change: Any, options: dict[str, Any], reason: str
+) -> None:
+    index = ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint, precision="fp32")
+    change(index)
+    before = files(tmp_path / "index")
+    wanted: dict[str, Any] = {"checkpoint": checkpoint, "precision": "fp32", **options}
+    corpus = wanted.pop("corpus", passages(6))
+    if wanted["checkpoint"] == "other":
+        wanted["checkpoint"] = make_checkpoint(tmp_path / "other", seed=1)
+    with pytest.raises(IndexStoreError, match=f"{reason}.*name another folder, or replace it with replace=True"):
+        ColBERTIndex.build(corpus, tmp_path / "index", **wanted)
+    assert files(tmp_path / "index") == before
+    assert not (tmp_path / ".index.hopgate-part").exists()
+    replaced = ColBERTIndex.build(corpus, tmp_path / "index", **wanted, replace=True)
+    assert [passage.id for passage in replaced.passages(passage.id for passage in corpus)] == [p.id for p in corpus]
+    assert len(replaced) == len(corpus)
+    ColBERTIndex.build(corpus, tmp_path / "index", **wanted)  # now it is what is wanted
+
+
+def test_work_on_a_replacement_is_kept_when_it_is_refused(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint, replace=True)
+    with pytest.raises(IndexStoreError, match="another corpus"):
+        ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint)
+    monkeypatch.setattr(chunks, "_write_chunk", lambda *_: pytest.fail("encoded again"))
+    assert len(ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint, replace=True)) == 9
 
 
 @pytest.mark.usefixtures("small_chunks")

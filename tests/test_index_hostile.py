@@ -69,7 +69,7 @@ def test_files_of_others_in_an_index_are_not_removed(built: Path, checkpoint: Pa
     (built / "notes.txt").write_text("precious")
     index = ColBERTIndex.open(built, checkpoint=checkpoint)
     with pytest.raises(IndexStoreError, match=r"holds 'notes\.txt', which is no part of an index"):
-        ColBERTIndex.build(passages(3), built, checkpoint=checkpoint)
+        ColBERTIndex.build(passages(3), built, checkpoint=checkpoint, replace=True)
     index.delete(["p1"])
     with pytest.raises(IndexStoreError, match=r"holds 'notes\.txt'"):
         index.compact()
@@ -129,7 +129,7 @@ Path.rename = killing
 if sys.argv[4] == "compact":
     ColBERTIndex.open(sys.argv[2], checkpoint=sys.argv[3]).compact()
 else:
-    ColBERTIndex.build(passages(7), sys.argv[2], checkpoint=sys.argv[3], hybrid=True)
+    ColBERTIndex.build(passages(7), sys.argv[2], checkpoint=sys.argv[3], hybrid=True, replace=True)
 """
 
 
@@ -145,7 +145,7 @@ def test_killed_while_replacing(built: Path, checkpoint: Path, what: str, when: 
     assert {passage.id for passage in opened.search("who", 99)} == {"p0", "p2", "p3", "p4", "p5"}
     opened.verify()
     opened.compact()
-    ColBERTIndex.build(passages(7), built, checkpoint=checkpoint, hybrid=True)
+    ColBERTIndex.build(passages(7), built, checkpoint=checkpoint, hybrid=True, replace=True)
     assert len(ColBERTIndex.open(built, checkpoint=checkpoint)) == 7
     assert [path.name for path in sorted(built.parent.iterdir())] == [".ix.hopgate-lock", "ix"] or what == "build"
 

@@ -55,7 +55,12 @@ def test_what_was_not_built_cannot_be_opened(tmp_path: Path, checkpoint: Path) -
     # Only BM25 is missing: nothing is encoded again.
     counts: list[int] = []
     built = ColBERTIndex.build(
-        CORPUS, tmp_path / "ix", checkpoint=checkpoint, hybrid=True, on_progress=lambda done, _: counts.append(done)
+        CORPUS,
+        tmp_path / "ix",
+        checkpoint=checkpoint,
+        hybrid=True,
+        replace=True,
+        on_progress=lambda done, _: counts.append(done),
     )
     assert built.info()["hybrid"] is True and counts == [len(CORPUS)]
 

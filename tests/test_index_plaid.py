@@ -101,8 +101,12 @@ def test_other_engine_reuses_the_vectors(checkpoint: Path, tmp_path: Path, monke
     needs_compiler()
     ColBERTIndex.build(CORPUS, tmp_path / "index", checkpoint=checkpoint)
     monkeypatch.setattr(Encoder, "encode_passages", lambda *_, **__: pytest.fail("encoded again"))
-    index = ColBERTIndex.build(CORPUS, tmp_path / "index", checkpoint=checkpoint, engine="plaid")
+    with pytest.raises(IndexStoreError, match=r"with engine='exact'; .*replace=True"):
+        ColBERTIndex.build(CORPUS, tmp_path / "index", checkpoint=checkpoint, engine="plaid")
+    index = ColBERTIndex.build(CORPUS, tmp_path / "index", checkpoint=checkpoint, engine="plaid", replace=True)
     assert index.info()["engine"] == "plaid"
+    with pytest.raises(IndexStoreError, match=r"with nbits=2; .*replace=True"):
+        ColBERTIndex.build(CORPUS, tmp_path / "index", checkpoint=checkpoint, engine="plaid", nbits=1)
 
 
 def test_build_is_quiet_and_leaves_global_state_alone(
@@ -143,6 +147,7 @@ def test_no_corpus_is_too_large_for_quantiles(
 
 def test_importing_colbert_ai_changes_nothing() -> None:
     needs_compiler()
+    colbert_ai.load_extensions()  # compiled, so that nothing is told about it
     code = (
         "import multiprocessing, os; from hopgate.index.colbert_ai import load_extensions; load_extensions();"
         "print(multiprocessing.get_start_method(allow_none=True), os.environ.get('TOKENIZERS_PARALLELISM'))"
@@ -152,8 +157,10 @@ def test_importing_colbert_ai_changes_nothing() -> None:
     assert (done.stdout.strip(), done.stderr) == ("None None", "")
 
 
-def test_too_small_for_plaid(checkpoint: Path, tmp_path: Path) -> None:
+def test_too_small_for_plaid(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_compiler()
+    monkeypatch.setattr(colbert_ai, "load_extensions", lambda: pytest.fail("compiled before it was refused"))
+    monkeypatch.setattr(Encoder, "encode_passages", lambda *_, **__: pytest.fail("encoded before it was refused"))
     with pytest.raises(InputError, match="at least 1,000 token vectors"):
         ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=checkpoint, engine="plaid")
     with pytest.raises(InputError, match="nbits=8 does not fit vectors of 16 dimensions"):
@@ -187,6 +194,32 @@ def test_auto_takes_plaid_above_the_limit(checkpoint: Path, tmp_path: Path, monk
     assert (index.info()["engine"], "more than 1,000" in index.info()["engine_reason"]) == ("plaid", True)
 
 
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("compiled", [0, 3, 4])
+def test_that_extensions_are_compiled_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, compiled: int, chosen: bool
+) -> None:
+    needs_compiler()
+    colbert_ai.load_extensions()  # its imports, with what they change put back
+    folder = tmp_path if chosen else tmp_path / "py311_cpu"
+    if chosen:
+        monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    else:
+        monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+        monkeypatch.setattr("torch.utils.cpp_extension.get_default_build_root", lambda: str(tmp_path))
+    for number, name in enumerate(colbert_ai._EXTENSIONS):
+        (folder / name).mkdir(parents=True)
+        (folder / name / f"{name}.{'so' if number < compiled else 'o'}").touch()
+    monkeypatch.setattr(colbert_ai, "_loaded", False)
+    monkeypatch.setattr("colbert.modeling.colbert.ColBERT.try_load_torch_extensions", lambda _: None)
+    monkeypatch.setattr("colbert.search.index_storage.IndexScorer.try_load_torch_extensions", lambda _: None)
+    monkeypatch.setattr("colbert.search.strided_tensor.StridedTensor.try_load_torch_extensions", lambda _: None)
+    with caplog.at_level(logging.WARNING):
+        colbert_ai.load_extensions()
+        colbert_ai.load_extensions()
+    assert caplog.text.count("takes some minutes") == (compiled < 4)
+
+
 def test_captured_output(capfd: pytest.CaptureFixture[str]) -> None:
     with captured_output() as last_line:
         print("from Python")
@@ -197,6 +230,7 @@ def test_captured_output(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_locks_of_other_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
     monkeypatch.setattr("torch.utils.cpp_extension.get_default_build_root", lambda: str(tmp_path))
     monkeypatch.setattr(colbert_ai, "_ABANDONED", 1.5)
     locks = [tmp_path / "py311_cpu" / f"{name}_cpp" / "lock" for name in ("killed_long_ago", "just_killed", "ends")]
