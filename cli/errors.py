@@ -10,9 +10,15 @@ from typing import Any, NoReturn
 
 import click
 
-_FAILED, _INTERRUPTED = 2, 130
+from .option_names import asked_command, with_options
+from .terminal import INTERRUPTED
+
+_FAILED = 2
 _LONGEST = 1000
 """Characters of a message; some LM backends send whole pages."""
+_ASKED = f"{__name__}.asked"
+_BUILD = ("index", "build")
+"""Whose options messages of other commands may name: an index that cannot be opened is to be built otherwise."""
 
 
 class Program(click.Group):
@@ -34,8 +40,13 @@ class Program(click.Group):
             code = _FAILED
         except click.Abort:
             _say("Interrupted.")
-            code = _INTERRUPTED
+            code = INTERRUPTED
         sys.exit(code)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Group.parse_args``."""
+        ctx.meta[_ASKED] = asked_command(self, args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """See ``click.Group.invoke``."""
@@ -47,7 +58,7 @@ class Program(click.Group):
             raise
         except KeyboardInterrupt:
             _say("Interrupted.")
-            raise click.exceptions.Exit(_INTERRUPTED) from None
+            raise click.exceptions.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _close_pipe()
         except Exception as error:
@@ -58,6 +69,7 @@ class Program(click.Group):
                 import traceback
 
                 traceback.print_exc()
+            message = with_options(message, ctx.meta[_ASKED], asked_command(self, _BUILD))
             _say(f"Error: {message}")
             raise click.exceptions.Exit(_FAILED) from None
 

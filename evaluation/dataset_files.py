@@ -234,6 +234,11 @@ def _table_rows(path: Path, file: IO[bytes]) -> Located:
             continue
         if names is None:
             names = [name.strip() for name in row]
+            if len(names) == 1 and ";" in names[0]:
+                raise InputError(
+                    f"{where}: the names {names[0]!r:.80} seem to be separated by `;`; separate the cells by commas or "
+                    "tabs (spreadsheets ask for it when they export)"
+                )
             continue
         if len(row) != len(names):
             raise InputError(

@@ -87,10 +87,12 @@ class Layout:
             if count > 1:
                 raise CorpusError(f"{where}: {count} columns are called `{name:.80}`; give each its own name")
         for name in (*self.fields.values(), *sorted(self.kept or ())):
+            if name not in columns and _other_separator(columns):
+                raise CorpusError(f"{where}: {_other_separator(columns)}")
             if name not in columns and (name in self.fields.values() or _METADATA not in columns):
                 raise CorpusError(f"{where}: no column `{name:.80}` among {_listed(columns)}; correct the name")
         if set(self.names("text")).isdisjoint(columns):
-            raise CorpusError(f"{where}: {_no_text(columns)}")
+            raise CorpusError(f"{where}: {_other_separator(columns) or _no_text(columns)}")
 
     def sought(self) -> set[str]:
         """The names to keep as metadata, without those that are an id, title or text."""
@@ -195,4 +197,19 @@ def _listed(columns: Iterable[str]) -> str:
 
 
 def _no_text(columns: Iterable[str]) -> str:
-    return f"no `text` among the fields ({_listed(columns)}); add it, or say which field is the text"
+    known = f"no `text` among the fields ({_listed(columns)})"
+    return f"{known}; add it, or say which field is the text: fields={{'text': NAME}}"
+
+
+def _other_separator(columns: Sequence[str]) -> str | None:
+    """What to do about a row of names that is one name, since it was read with another separator than it has."""
+    if len(columns) != 1:
+        return None
+    remedies = {
+        "\t": "tabs, as in TSV; read it with format='tsv'",
+        ";": "`;`; separate its cells by commas (spreadsheets ask for it when they export)",
+        "|": "`|`; separate its cells by commas",
+        ",": "commas, as in CSV; read it with format='csv'",
+    }
+    found = next((separator for separator in remedies if separator in columns[0]), None)
+    return None if found is None else f"the names {columns[0]!r:.80} seem to be separated by {remedies[found]}"

@@ -323,7 +323,7 @@ def test_build_command_reads_other_formats(tmp_path: Path) -> None:
     for options, reason in (
         (("--format", "csv"), "c.data:1: no `text` among the fields"),
         (("--format", "csv", "--split", "train"), "split is for datasets"),
-        (("--overlap-words", "3"), "overlap_words needs passage_words"),
+        (("--overlap-words", "3"), "--overlap-words needs --passage-words"),
         (("--passage-words", "3", "--overlap-words", "3"), "the overlap must be"),
     ):
         result = run(*options)
