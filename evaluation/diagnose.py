@@ -43,7 +43,8 @@ from .gold import (
 from .provenance import describe_lm
 from .question_digest import check_questions
 from .questions import Question
-from .recorded_trajectories import Lookup, recorded_answer, trajectory_of
+from .recorded_texts import recorded_answer
+from .recorded_trajectories import Lookup, passages_read, trajectory_of
 from .records import Run
 from .run_schema import RunRecord
 from .scoring import score_answer
@@ -202,7 +203,8 @@ def _trial(
     if outcome.fatal is not None:
         raise outcome.fatal
     scores = score_answer(question, outcome.answer, normalisation=run.header.normalisation)
-    text = None if outcome.answer is None else recorded_answer(outcome.answer, question.question)
+    read = passages_read(outcome.trajectory)
+    text = None if outcome.answer is None else recorded_answer(outcome.answer, question.question, read)
     return Trial(name, text, scores["em"], scores["f1"], outcome.cost, outcome.failure)
 
 

@@ -7,10 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from ..core import Passage, StateError
-from .run_schema import (
-    QUESTION,
-    RunRecord,
-)
+from .recorded_texts import LEAST, QUOTED, joined_answer, recorded_answer, shortened, without_question, without_quotes
+from .run_schema import RunRecord
 from .trajectory_schema import (
     LARGEST,
     AttemptCost,
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
     from ..lms import AnswerConfidence
     from ..programs import StopReason, Trajectory
 
-_LEAST = 30
-"""Characters that the beginning of a question has at least to be found in a message."""
-
 T = TypeVar("T")
 
 _LONGEST_ERROR = 300
@@ -38,54 +33,29 @@ Lookup = Callable[[Sequence[str]], Iterable[Passage]]
 """Takes ids and gives the passages that it has of them, in any order."""
 
 
-def without_question(text: str, question: str) -> str:
-    """A text in which the question, also in quotation marks or cut at its end, is replaced by ``{question}``.
-
-    Args:
-        text: What an LM or a program wrote.
-        question: The question of a data set, which a run file must not hold.
-    """
-    for form in (question, repr(question)[1:-1]):
-        if form:
-            text = text.replace(form, QUESTION)
-    # If a beginning occurs, so do all shorter ones.
-    low, high = _LEAST - 1, len(question)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if question[:middle] in text else (low, middle - 1)
-    return text.replace(question[:low], QUESTION) if low >= _LEAST else text
-
-
-def recorded_answer(text: str, question: str) -> str:
-    """An answer or draft for a run file: the whole question within it becomes ``{question}``, and nothing is lost.
-
-    Unlike :func:`without_question`, it leaves a beginning of the question alone: scores and diagnoses are of the very
-    words of an answer, which :func:`joined_answer` must give back.
-
-    Args:
-        text: What an LM answered.
-        question: The question of a data set.
-    """
-    return text.replace(question, QUESTION)
-
-
-def joined_answer(text: str, question: str) -> str:
-    """An answer of a run file with the question's text in the place of ``{question}``."""
-    return text.replace(QUESTION, question)
+def passages_read(trajectory: Trajectory | None) -> list[Passage]:
+    """All passages of a trajectory, those of its hops and of its last reading, each once."""
+    if trajectory is None:
+        return []
+    hops = [*trajectory.hops, *filter(None, [trajectory.open])]
+    return list(dict.fromkeys(p.with_score(None) for group in (*hops, trajectory) for p in group.passages))
 
 
 def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
     """A trajectory without the texts of its question and passages.
 
     A sub-question or query that repeats the question says ``{question}`` in its place; for answers, see
-    :func:`recorded_answer`.
+    :func:`recorded_answer`. Sentences of passages that an LM has copied are cut, see :func:`without_quotes`. Of a
+    revision whose passages are not in the trajectory, all texts are cut that might be such sentences.
     """
+    passages = passages_read(trajectory)
+    known = {passage.id: recorded.id for passage, recorded in zip(passages, _ids(passages), strict=True)}
 
     def clean(text: str) -> str:
-        return without_question(text, trajectory.question)
+        return without_quotes(without_question(text, trajectory.question), passages)
 
     def kept(text: str) -> str:
-        return recorded_answer(text, trajectory.question)
+        return recorded_answer(text, trajectory.question, passages)
 
     return TrajectoryRecord(
         hops=tuple(
@@ -106,7 +76,7 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
         passages=_ids(trajectory.passages),
         answer_confidence=_confidence(trajectory.answer_confidence),
         stop_reason=trajectory.stop_reason,
-        revisions=tuple(_attempt(revision, clean, kept) for revision in trajectory.revisions),
+        revisions=tuple(_attempt(revision, known, clean, kept) for revision in trajectory.revisions),
         decisions=tuple(
             DecisionRecord(made.step, made.hop, kept(made.text), _confidence(made.confidence), made.kept)
             for made in trajectory.decisions
@@ -114,8 +84,13 @@ def trajectory_record(trajectory: Trajectory) -> TrajectoryRecord:
     )
 
 
-def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str], kept: Callable[[str], str]) -> AttemptRecord:
+def _attempt(
+    revision: Mapping[str, Any], known: Mapping[str, str], clean: Callable[[str], str], kept: Callable[[str], str]
+) -> AttemptRecord:
     """An attempt, by those of its entries that a run file keeps; texts of passages are in none of them."""
+    read = _strings(revision.get("passages"))
+    if not known.keys() >= set(read):
+        clean, kept = _then(clean, shortened), _then(kept, shortened)
     spent = revision.get("cost")
     stage, answer, verdict, error = (_of(revision.get(name), str) for name in ("stage", "answer", "verdict", "error"))
     chance = _finite(revision.get("probability"))
@@ -130,7 +105,7 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str], kept: Cal
         error=None if error is None else clean(error.partition("\n")[0])[:_LONGEST_ERROR],
         sub_questions=tuple(map(clean, _strings(revision.get("sub_questions")))),
         conclusions=tuple(map(kept, _strings(revision.get("conclusions")))),
-        passages=_strings(revision.get("passages")),
+        passages=tuple(known.get(name, name if len(name) < QUOTED else _digest(name)) for name in read),
         cost=None
         if not isinstance(spent, Mapping)
         else AttemptCost(
@@ -138,6 +113,10 @@ def _attempt(revision: Mapping[str, Any], clean: Callable[[str], str], kept: Cal
             seconds=_amount(spent.get("seconds")),
         ),
     )
+
+
+def _then(first: Callable[[str], str], second: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: second(first(text))
 
 
 def _of(value: Any, kind: type[T]) -> T | None:
@@ -235,19 +214,19 @@ def _revision(attempt: AttemptRecord, join: Callable[[str], str]) -> dict[str, A
 def _ids(passages: Iterable[Passage]) -> tuple[PassageRecord, ...]:
     # Retrievers that give bare strings let the text be its own id.
     return tuple(
-        PassageRecord(_text_digest(passage) if passage.id in _texts(passage) else passage.id, passage.score)
+        PassageRecord(_digest(passage.long_text) if passage.id in _texts(passage) else passage.id, passage.score)
         for passage in passages
     )
 
 
 def _texts(passage: Passage) -> tuple[str, ...]:
-    return (passage.long_text, passage.text) if len(passage.id) > _LEAST else ()
+    return (passage.long_text, passage.text) if len(passage.id) > LEAST else ()
 
 
-def _text_digest(passage: Passage) -> str:
+def _digest(text: str) -> str:
     import hashlib
 
-    return f"sha256:{hashlib.sha256(passage.long_text.encode('utf-8', 'replace')).hexdigest()[:32]}"
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
 def _confidence(confidence: AnswerConfidence | None) -> ConfidenceRecord | None:

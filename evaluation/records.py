@@ -22,7 +22,8 @@ from pydantic_core import PydanticSerializationError
 
 from ..core import InputError, StateError, user_path, write_atomic
 from .line_files import cut_off, lines_of, one_writer, parsed
-from .recorded_trajectories import trajectory_of, trajectory_record, without_question
+from .recorded_texts import without_question
+from .recorded_trajectories import trajectory_of, trajectory_record
 from .run_differences import differences
 from .run_schema import (
     QUESTION,

@@ -15,7 +15,8 @@ from .budget import Budget, Spending
 from .provenance import describe_data, describe_run
 from .question_digest import questions_digest
 from .questions import Question
-from .recorded_trajectories import recorded_answer, trajectory_record
+from .recorded_texts import recorded_answer
+from .recorded_trajectories import passages_read, trajectory_record
 from .records import Appender, Run, appending, differences, read_run
 from .run_schema import DataHeader, Normalisation, RunHeader, RunRecord, Scores
 from .scoring import score_answer
@@ -207,10 +208,11 @@ def _record(question: Question, outcome: Outcome, normalisation: Normalisation, 
         found = [passage.id for hop in trajectory.hops for passage in hop.passages]
         found += [passage.id for passage in trajectory.passages]
     scores = score_answer(question, outcome.answer, normalisation=normalisation, passage_ids=found)
+    read = passages_read(trajectory)
     return RunRecord(
         id=question.id,
         status="ok" if outcome.failure is None else "error",
-        answer=None if outcome.answer is None else recorded_answer(outcome.answer, question.question),
+        answer=None if outcome.answer is None else recorded_answer(outcome.answer, question.question, read),
         type=question.type,
         hops=question.hops,
         scores=Scores(**scores),
@@ -219,7 +221,7 @@ def _record(question: Question, outcome: Outcome, normalisation: Normalisation, 
         error=outcome.failure,
         attempts=outcome.attempts,
         answered=outcome.best_guess is None,
-        best_guess=None if outcome.best_guess is None else recorded_answer(outcome.best_guess, question.question),
+        best_guess=None if outcome.best_guess is None else recorded_answer(outcome.best_guess, question.question, read),
     )
 
 

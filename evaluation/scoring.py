@@ -22,7 +22,7 @@ from .metrics import cover_em, cover_em_tokens, exact_match, f1, retrieval_recal
 from .normalisation import Accents, Normalisation, check_normalisation, normalize
 from .offtopic import off_topic
 from .questions import Question, QuestionSet
-from .recorded_trajectories import joined_answer
+from .recorded_texts import joined_answer
 
 ABSTENTIONS = frozenset({"", "noanswer", "no answer", "unanswerable", "not answerable", "unknown"})
 """What answers a question that cannot be answered from its contexts (in the official normalisation)."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopgate.core import HopgateError, InputError, Passage, StateError
-from hopgate.evaluation.recorded_trajectories import joined_answer, recorded_answer
+from hopgate.evaluation.recorded_texts import QUOTED, joined_answer, recorded_answer, without_quotes
 from hopgate.evaluation.records import (
     AttemptRecord,
     DataHeader,
@@ -387,6 +387,91 @@ def test_answers_of_a_trajectory_are_kept() -> None:
     (hop,), (revision,), (decision,) = found.hops, found.revisions, found.decisions
     assert hop.sub_question == "{question} is the Ile."
     assert {hop.draft, hop.answer, revision.answer, *revision.conclusions, decision.text} == {text}
+
+
+SENTENCES = st.lists(st.text("ab ", min_size=20, max_size=160), min_size=1, max_size=4)
+
+
+@st.composite
+def quoting(draw: st.DrawFn) -> tuple[list[Passage], list[str]]:
+    """Passages, and texts that are made of words of an LM's own and of stretches of these passages."""
+    passages = [Passage(f"p{i}", f"Title {i}", " ".join(draw(SENTENCES))) for i in range(draw(st.integers(1, 3)))]
+
+    def stretch() -> str:
+        text = draw(st.sampled_from(passages)).long_text
+        start = draw(st.integers(0, len(text)))
+        return text[start : start + draw(st.integers(0, 400))]
+
+    def text() -> str:
+        parts = [draw(st.one_of(st.just(""), st.text(max_size=20), st.just(QUESTION)))]
+        for _ in range(draw(st.integers(0, 3))):
+            parts += [stretch(), draw(st.sampled_from(["", " ...", " and ", "b"]))]
+        return "".join(parts)
+
+    return passages, [text() for _ in range(10)]
+
+
+def quoted(text: str, passages: list[Passage]) -> str | None:
+    """The first stretch of a text that a passage says word for word, if it is long."""
+    windows = (text[start : start + QUOTED] for start in range(len(text) - QUOTED + 1))
+    return next((one for one in windows if any(one in p.long_text or one in p.text for p in passages)), None)
+
+
+@given(quoting(), st.booleans())
+def test_what_is_recorded_quotes_no_passage_that_was_read(given: tuple[list[Passage], list[str]], known: bool) -> None:
+    passages, (a, b, c, d, e, f, g, h, i, answer) = given
+    last = () if known else (Passage("x", "", a),)  # a passage that only the revision has read
+    revision = {"stage": "solve", "answer": e, "error": f, "conclusions": (g, a), "sub_questions": (h,)}
+    hop = Hop(a, draft=b, source="search", query=c, passages=tuple(passages[:1]), answer=d)
+    made = Trajectory(
+        QUESTION,
+        hops=(hop,),
+        plan=(i, a),
+        passages=tuple(passages[1:]),
+        revisions=({**revision, "passages": [passage.id for passage in (*passages, *last)]},),
+        decisions=(Decision("final", 0, b, None, True),),
+    )
+    found = record("q1", answer=recorded_answer(answer, QUESTION, passages), trajectory=trajectory_record(made))
+
+    def texts(value: Any) -> Any:
+        if isinstance(value, dict | list):
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from texts(item)
+        elif isinstance(value, str):
+            yield value
+
+    line = json.loads(line_of(found))
+    for text in texts(line):
+        assert quoted(text, passages) is None, text
+    for text in texts(line["trajectory"]["revisions"]):
+        assert known or len(text) < QUOTED, text
+
+
+@given(quoting())
+def test_what_quotes_nothing_is_left_alone(given: tuple[list[Passage], list[str]]) -> None:
+    passages, texts = given
+    for text in texts:
+        cut = without_quotes(text, passages)
+        assert (cut == text) == (quoted(text, passages) is None)
+        assert without_quotes(cut, passages) == cut
+        assert without_quotes(text, []) == text
+
+
+def test_a_copied_sentence_is_cut_after_90_characters() -> None:
+    sentence = "The river Ile flows north through the town of Varn, where the designer of the tower was born and died."
+    passage = Passage("1", "Varn", f"Varn is a town. {sentence} It is old.")
+    assert without_quotes(f"So: {sentence} Thus Varn.", [passage]) == (
+        "So: The river Ile flows north through the town of Varn, where the designer of the tower was b ...Thus Varn."
+    )
+    assert without_quotes(sentence[:99], [passage]) == sentence[:99]
+
+
+def test_a_passage_that_is_its_own_id_is_not_recorded_by_a_revision() -> None:
+    text = "The river Ile flows north through the town of Varn, where the designer of the tower was born and died."
+    revision = {"stage": "solve", "passages": [text, text[:-1], "p3"]}
+    found = trajectory_record(Trajectory(QUESTION, passages=(Passage(text, "", text),), revisions=(revision,)))
+    known, unknown, other = found.revisions[0].passages
+    assert known == found.passages[0].id and known != unknown and unknown.startswith("sha256:") and other == "p3"
 
 
 def test_costs_have_the_fields_of_a_program() -> None:
