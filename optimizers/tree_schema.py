@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
+from ..core.question_kinds import Kind
 from ..evaluation.run_schema import Failure, RunHeader
 from ..programs import Step
 
@@ -40,6 +41,12 @@ class Node:
         off_topic: Whether the answer is of another kind than was asked for; ``None`` where the rule cannot tell.
         right: Whether it is right: an exact match with the question's gold answers, or for a hop with the gold answer
             of one of its steps; ``None`` for a hop where the data set has no steps.
+        words: Words of the answer. This and what follows is ``None`` in files of earlier versions.
+        question_words: Words of the whole question.
+        passages: Passages that searches before have found.
+        kind: What the question or sub-question wants; also ``None`` where its form does not tell.
+        fits: Whether the answer is plainly of that kind.
+        echo: Whether it only repeats words of what it answers.
     """
 
     step: Step
@@ -53,6 +60,12 @@ class Node:
     score: float | None = None
     off_topic: bool | None = None
     right: bool | None = None
+    words: int | None = None
+    question_words: int | None = None
+    passages: int | None = None
+    kind: Kind | None = None
+    fits: bool | None = None
+    echo: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,9 @@ Once recorded, trees give the exact score and cost at every threshold without an
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -30,13 +29,13 @@ from ..core.texts import encodable
 from ..evaluation.attempts import HISTORY, Outcome, QuestionMeter, answer_question, global_history, trim_history
 from ..evaluation.budget import Budget, Spending
 from ..evaluation.metrics import cover_em
-from ..evaluation.offtopic import off_topic
 from ..evaluation.provenance import describe_data, describe_run
 from ..evaluation.questions import Question
-from ..evaluation.recorded_trajectories import without_question
+from ..evaluation.recorded_trajectories import recorded_answer
 from ..evaluation.run_schema import DataHeader, Failure
 from ..evaluation.scoring import score_answer
 from ..programs import ActiveQA, Draft, Memo, Step, ThresholdGate
+from .policy_features import observed
 from .tree_files import Trees, appending, read_trees
 from .tree_schema import Leaf, Node, Path, Tree, TreesHeader
 
@@ -278,37 +277,19 @@ class _Exploring:
         )
 
     def _node(self, draft: Draft) -> Node:
-        confidence, asked = draft.confidence, self._question
-        if confidence is None or confidence.mean is None:
+        node, asked = observed(draft), self._question
+        if node is None:
             raise StateError("a decision without a confidence")  # not reached: no threshold keeps such an answer
-        searched = [hop.passages for hop in draft.trajectory.hops if hop.passages]
         if draft.step == "hop":
             golds = [step.answer for step in asked.decomposition]
             right = cover_em(draft.text, golds) if golds else None
         else:
             right = bool(score_answer(asked, draft.text)["em"])
-        hops = len(draft.trajectory.hops)
-        return Node(
-            step=draft.step,
-            hop={"hop": hops, "final": hops - 1}.get(draft.step, 0),
-            text=_clean(draft.text, asked),
-            mean=confidence.mean,
-            min=confidence.min,
-            first=confidence.first,
-            tokens=confidence.tokens,
-            asked_words=len(draft.sub_question.split()),
-            score=_number(searched[-1][0].score) if searched else None,
-            off_topic=off_topic(draft.sub_question, draft.text),
-            right=right,
-        )
+        return replace(node, text=_clean(draft.text, asked), right=right)
 
 
 def _clean(text: str, question: Question) -> str:
-    return encodable(without_question(text, question.question))
-
-
-def _number(score: float | None) -> float | None:
-    return None if score is None or not math.isfinite(score) else float(score)
+    return encodable(recorded_answer(text, question.question))
 
 
 def _other(decision: tuple[int, bool]) -> tuple[int, bool]:
