@@ -16,8 +16,8 @@ from .run_schema import Failure, RunRecord
 class Budget:
     """Limits of a run. No further question is begun once one is reached; those under way are finished.
 
-    Calls, tokens and dollars count for the whole run file, earlier sessions included, so that a command that is given again
-    does not spend again; seconds count from the start of the session.
+    Calls, tokens and dollars count for the whole run file, earlier sessions included, so that a command that is given
+    again does not spend again; seconds count from the start of the session.
 
     Attributes:
         calls: LM calls, cached ones included.

@@ -42,7 +42,8 @@ def decider_in(program: dspy.Module) -> ActiveQA | None:
     """
     found = [module for _, module in program.named_sub_modules(ActiveQA)]
     if len(found) > 1:
-        raise InputError(f"{type(program).__name__} holds {len(found)} solvers with thresholds; compile each on its own")
+        name = type(program).__name__
+        raise InputError(f"{name} holds {len(found)} solvers with thresholds; compile each on its own")
     return found[0] if found else None
 
 

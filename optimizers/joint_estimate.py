@@ -1,0 +1,106 @@
+"""What a joint optimisation may take, before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dspy
+
+from ..programs import Escalation
+from .joint_record import has_thresholds
+from .nested import decider_in
+from .tree_schema import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """From the least to the most; what cannot be known beforehand is ``None``.
+
+    Attributes:
+        candidates: Candidates, the original one among them.
+        questions: Questions that all of them answer together, validation included.
+        lm_calls: LM calls, those of proposing prompts included where they can be told.
+        searches: Searches.
+        tokens: Tokens; known from a probe alone.
+        seconds: Likewise.
+        probed: Questions of the probe; 0 if the estimate is a formula's worst case.
+    """
+
+    candidates: int
+    questions: tuple[int, int]
+    lm_calls: tuple[int, int | None]
+    searches: tuple[int, int | None]
+    tokens: tuple[int, int] | None = None
+    seconds: tuple[float, float] | None = None
+    probed: int = 0
+
+
+def estimate_of(
+    program: dspy.Module,
+    *,
+    candidates: int,
+    rungs: Sequence[int],
+    finalists: int,
+    validation: int,
+    leaves: int,
+    proposing: tuple[int, int],
+    probe: Sequence[Tree] = (),
+    seconds: float = 0.0,
+    tokens: int = 0,
+) -> Estimate:
+    """Bounds from the number of questions and what one of them takes.
+
+    Args:
+        program: The program.
+        candidates: Candidates, the original one among them.
+        rungs: Questions after which candidates are compared.
+        finalists: Candidates that answer the validation questions, the original one aside.
+        validation: Validation questions.
+        leaves: Limit on the leaves of a tree.
+        proposing: Questions that bootstrapping answers, and LM calls that writing instructions takes, at most.
+        probe: Trees of the original program; what they took stands for all.
+        seconds: What the probe took.
+        tokens: Likewise.
+    """
+    low = candidates * rungs[0] + (2 * validation)
+    high = candidates * rungs[-1] + (1 + finalists) * validation
+    answered, written = proposing
+    if probe:
+        calls = [sum(leaf.new_calls for leaf in tree.leaves) for tree in probe]
+        found = [sum(leaf.new_retrievals for leaf in tree.leaves) for tree in probe]
+        n = len(probe)
+        # Questions differ: from the probe's mean to its dearest question.
+        return Estimate(
+            candidates,
+            (low, high),
+            (round(low * sum(calls) / n), (high + answered) * max(calls) + written),
+            (round(low * sum(found) / n), (high + answered) * max(found)),
+            (round(low * tokens / n), round((high + answered) * 1.5 * tokens / n)),
+            (low * seconds / n, (high + answered) * 1.5 * seconds / n),
+            n,
+        )
+    one = _worst(program)
+    if one is None:
+        return Estimate(candidates, (low, high), (low, None), (0, None))
+    calls, searches = one
+    trees = leaves if has_thresholds(program) else 1
+    return Estimate(
+        candidates,
+        (low, high),
+        (low, high * calls * trees + answered * calls + written),
+        (0, high * searches * trees + answered * searches),
+    )
+
+
+def _worst(program: dspy.Module) -> tuple[int, int] | None:
+    """LM calls and searches that one answer takes at most; ``None`` for programs without a formula."""
+    decider = decider_in(program)
+    if decider is None or decider is not program:
+        return None
+    settings = decider.settings.values
+    hop = 3 + settings.reread + settings.calculator + settings.check_each_hop
+    calls, searches = settings.max_hops * hop + 2, settings.max_hops
+    if isinstance(decider, Escalation):
+        calls, searches = calls + settings.memory + settings.grounded, searches + settings.grounded
+    return calls, searches
