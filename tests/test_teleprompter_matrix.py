@@ -83,8 +83,9 @@ PREFIXES = {
 
 
 def proposed(name: str, prompt: str) -> str:
+    asked = prompt[prompt.rindex("user: ") :].lower()
     if name == "Proposed Prefix For Output Field":
-        return next((label for words, label in PREFIXES.items() if words in prompt), "Fits at hand:")
+        return next((label for words, label in PREFIXES.items() if words.lower() in asked), "Fits at hand:")
     if name == "Module Advice":
         return json.dumps({name: f"Mind the {MAGIC}." for name in set(re.findall(r'"([\w.]+)"', prompt))})
     return f"Mind the {MAGIC}."
