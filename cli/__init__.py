@@ -10,6 +10,7 @@ import click
 from .ablate import ablate
 from .ask import ask
 from .compare import compare
+from .compile import compile_command
 from .diagnose import diagnose
 from .errors import Program
 from .evaluate import evaluate
@@ -33,5 +34,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for _command in (ablate, ask, compare, diagnose, evaluate, index, lm, report, score):
+for _command in (ablate, ask, compare, compile_command, diagnose, evaluate, index, lm, report, score):
     main.add_command(_command)

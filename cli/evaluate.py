@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .programs import NAMES
-from .run_inputs import lm_of, program_of, questions_of, recorded_lm, recorded_program, recorded_questions
+from .run_inputs import lm_of, program_of, questions_of, recorded_lm, recorded_program, recorded_questions, rows_option
 from .terminal import goes_on, make_console, note, write_json
 
 if TYPE_CHECKING:
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
 _STOPPED = 1
 """Exit code of a run that ended before all questions were asked, or in which every question failed."""
-
-
-def _rows(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    first, separator, last = value.partition(":")
-    if not separator or not first.isdecimal() or not last.isdecimal() or not 1 <= int(first) <= int(last):
-        raise click.BadParameter(f"{value!r} is not A:B with 1 <= A <= B, such as 61:150")
-    return int(first), int(last)
 
 
 @click.command()
@@ -47,7 +38,7 @@ def _rows(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--sample", metavar="N", type=click.IntRange(min=1), help="Draw so many questions.")
 @click.option("--seed", metavar="S", type=int, default=0, show_default=True, help="What to draw with.")
 @click.option("--first", metavar="N", type=click.IntRange(min=1), help="Only the first N questions.")
-@click.option("--rows", metavar="A:B", callback=_rows, help="Only questions A to B, counted from 1.")
+@click.option("--rows", metavar="A:B", callback=rows_option, help="Only questions A to B, counted from 1.")
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="At a time.")
 @click.option("--timeout", metavar="S", type=float, help="Seconds that a question may take.")
 @click.option(

@@ -6,12 +6,24 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from .programs import NAMES, SEARCHING, check_index, is_file, named_values, open_index
 from .terminal import note
 
 if TYPE_CHECKING:
     from ..evaluation.questions import Question, QuestionSet
     from ..evaluation.records import DataHeader, RunHeader
+
+
+def rows_option(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Callback of ``--rows``: the first and the last question."""
+    if value is None:
+        return None
+    first, separator, last = value.partition(":")
+    if not separator or not first.isdecimal() or not last.isdecimal() or not 1 <= int(first) <= int(last):
+        raise click.BadParameter(f"{value!r} is not A:B with 1 <= A <= B, such as 61:150")
+    return int(first), int(last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from .calibration import CalibratedGate, Calibrator, Quality, calibrate, fit_calibrator, quality
 from .compiled import ProgramFile, load_program, read_program, save_program
-from .compiled_manifest import CompiledData, FrontPoint, Manifest
+from .compiled_manifest import CompiledData, Manifest, ManifestPoint
+from .compiled_recorded import Compiled, Measured, compile_recorded
+from .compiled_recording import Recorder
 from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_curve
 from .fitting import SETTING_OF, Fitted, drafts_as_trees, fit_tau
 from .policy import PolicyGate, Weight
@@ -28,13 +30,15 @@ __all__ = [
     "CalibratedGate",
     "Calibrator",
     "Chance",
+    "Compiled",
     "CompiledData",
     "Curve",
     "FinishedTrial",
     "Fitted",
-    "FrontPoint",
     "Leaf",
     "Manifest",
+    "ManifestPoint",
+    "Measured",
     "Node",
     "Point",
     "PolicyEpoch",
@@ -42,6 +46,7 @@ __all__ = [
     "PolicyValue",
     "ProgramFile",
     "Quality",
+    "Recorder",
     "Rule",
     "Score",
     "SharedStudy",
@@ -59,6 +64,7 @@ __all__ = [
     "WithinBudget",
     "always",
     "calibrate",
+    "compile_recorded",
     "drafts_as_trees",
     "evaluate_at",
     "evaluate_policy",

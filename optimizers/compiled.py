@@ -24,7 +24,7 @@ from ..evaluation.questions import Question
 from ..programs import Solver
 from ..programs.registry import PROGRAMS, make_program
 from .compiled_gates import describe_gates, give_gates
-from .compiled_manifest import VERSION, CompiledData, FrontPoint, Manifest, lm_name, manifest_adapter
+from .compiled_manifest import VERSION, CompiledData, Manifest, ManifestPoint, lm_name, manifest_adapter
 from .compiled_state import checked_state, read_json
 
 _MANIFEST = "hopgate"
@@ -89,7 +89,7 @@ def save_program(
     optimizer: str | None = None,
     options: Mapping[str, Any] | None = None,
     lm: Any = None,
-    front: Iterable[FrontPoint] = (),
+    front: Iterable[ManifestPoint] = (),
     result: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Save a program with its gates and how it came about.

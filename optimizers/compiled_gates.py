@@ -13,13 +13,14 @@ from ..core import InputError, StateError
 from ..programs import ConstantGate, OracleGate, RandomGate, Solver, ThresholdGate
 from .calibration import CalibratedGate
 from .compiled_manifest import GateRecord
+from .policy import PolicyGate
 
 _PLAIN: dict[str, type[ThresholdGate | ConstantGate | RandomGate]] = {
     "threshold": ThresholdGate,
     "constant": ConstantGate,
     "random": RandomGate,
 }
-_FITTED: dict[str, type[CalibratedGate]] = {"calibrated": CalibratedGate}
+_FITTED: dict[str, type[CalibratedGate] | type[PolicyGate]] = {"calibrated": CalibratedGate, "policy": PolicyGate}
 _ARGUMENT = "gate"
 
 

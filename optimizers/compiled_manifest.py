@@ -73,7 +73,7 @@ class CompiledData:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontPoint:
+class ManifestPoint:
     """One choice that no other beats in both score and cost, on the training questions.
 
     Attributes:
@@ -122,7 +122,7 @@ class Manifest:
     optimizer: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     lm: str | None = None
-    front: tuple[FrontPoint, ...] = ()
+    front: tuple[ManifestPoint, ...] = ()
     result: dict[str, Any] = field(default_factory=dict)
     version: int = VERSION
     kind: Literal["hopgate-program"] = "hopgate-program"
@@ -155,5 +155,5 @@ def lm_name(lm: Any) -> str | None:
 
 
 # Not in the class bodies, where they would become fields of the dataclasses.
-for _class in (GateRecord, CompiledData, FrontPoint, Manifest):
+for _class in (GateRecord, CompiledData, ManifestPoint, Manifest):
     _class.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)  # type: ignore[attr-defined]
