@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def save_program(
         if "lm" in part:
             part["lm"] = None
     try:
-        described = manifest_adapter().dump_python(manifest, mode="json")
+        described = json.loads(json.dumps(asdict(manifest), allow_nan=False))
         _manifest(described, target)
         metadata = {"dependency_versions": get_dependency_versions(), _MANIFEST: described}
         text = json.dumps({**state, "metadata": metadata}, allow_nan=False, indent=1)

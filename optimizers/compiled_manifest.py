@@ -149,7 +149,10 @@ def lm_name(lm: Any) -> str | None:
     model = lm if isinstance(lm, str) else str(getattr(lm, "model", type(lm).__name__))
     model = re.sub(r"\w+://\S*[/@]|\w+://\S*|[?#].*", "", model).replace("\\", "/")
     provider, separator, name = model.partition("/")
-    if name.startswith(("/", "~", ".")) or ".gguf" in name or not provider:
+    if provider in ("", "~", ".", ".."):
+        provider = separator = ""
+        name = name.rstrip("/").rpartition("/")[2]
+    elif name.startswith(("/", "~", ".")) or ".gguf" in name:
         name = name.rstrip("/").rpartition("/")[2]
     return f"{provider}{separator}{name}".strip("/") or "unknown"
 
