@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from .compile_job import Job, job_of
 from .compile_report import report, tell_estimate
-from .programs import SEARCHING, check_index, program_name
-from .run_inputs import lm_of, program_of, questions_of, rows_option
+from .programs import program_name
+from .run_inputs import lm_of, rows_option
 from .terminal import goes_on, make_console, note
-
-if TYPE_CHECKING:
-    from ..optimizers.rules import Rule
 
 _STOPPED = 1
 """Exit code of a compilation that a budget ended before all questions were recorded."""
-_RULES = ("--penalty", "--within", "--budget-retrievals")
+
+
+def _rungs(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise click.BadParameter(f"{value!r} is not numbers with commas between, such as 10,20,40")
+    return tuple(int(part) for part in parts)
 
 
 @click.command("compile")
@@ -38,8 +41,8 @@ _RULES = ("--penalty", "--within", "--budget-retrievals")
 @click.option("--lm-set", "lm_options", metavar="NAME=VALUE", multiple=True, help="An option of the LM: temperature=0.")
 @click.option("--cache", is_flag=True, help="Let DSPy's cache answer.")
 @click.option(
-    "--optimizer", type=click.Choice(["tau", "policy"]), default="tau", show_default=True,
-    help="Thresholds, or a policy that starts from them.",
+    "--optimizer", type=click.Choice(["tau", "policy", "joint"]), default="tau", show_default=True,
+    help="Thresholds, a policy that starts from them, or prompts and settings with thresholds.",
 )  # fmt: skip
 @click.option(
     "--metric", type=click.Choice(["em", "f1"]), default="em", show_default=True, help="What is a good answer."
@@ -71,137 +74,40 @@ _RULES = ("--penalty", "--within", "--budget-retrievals")
 @click.option("--max-tokens", metavar="N", type=int, help="Stop after so many tokens.")
 @click.option("--max-usd", metavar="X", type=float, help="Stop after so many US dollars.")
 @click.option("--max-seconds", metavar="S", type=float, help="Stop after so much time.")
+@click.option("--trials", metavar="N", type=click.IntRange(min=1), help="Joint: candidates in all.  [default: 20]")
+@click.option(
+    "--racing", metavar="N,N,..", callback=_rungs, help="Joint: questions to compare after.  [default: 10,20,40]"
+)
+@click.option("--demo-sets", metavar="N", type=click.IntRange(min=0), help="Joint: sets of demos.  [default: 2]")
+@click.option("--instructions", type=click.Choice(["mipro", "copro", "gepa"]), help="Joint: who writes instructions.")
+@click.option("--prompt-lm", metavar="MODEL", help="Joint: language model that writes them.")
+@click.option("--storage", metavar="URL", help="Joint: postgresql://... of a study that machines share.")
 @click.option("--dry-run", is_flag=True, help="Say what would be recorded, and how many LM calls it takes at most.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def compile_command(questions: str, out: str, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Fit a program on the questions TRAIN, and save it to PROGRAM.json.
 
     What the program answers under every decision is recorded first, once, in the folder --work; fitting then takes no
-    LM call. A command that was stopped goes on when it is given again, and one with another rule or optimizer uses what
+    LM call. The joint optimizer records so many candidates for demos, instructions and settings, and drops poor ones
+    early. A command that was stopped goes on when it is given again, and one with another rule or optimizer uses what
     is recorded. Budgets are for one session; with one used up, the program is fitted on what was recorded so far, and
     the exit code is 1.
 
     The file holds settings, prompts, demos and how the program came about; use it by --program of `hopgate ask` and
     `hopgate evaluate`, or load_program of hopgate.optimizers, with any LM.
     """
-    job = _job(questions, out, **options)
+    job = job_of(questions, out, **options)
     if dry_run:
         tell_estimate(job, as_json)
         return
     with make_console(stderr=True).status("Loading..."):
         lm = lm_of(options["model"], options["lm_options"], options["cache"])
-    compiled = _recorded(job, lm)
+    compiled = _joint(job, lm) if options["optimizer"] == "joint" else _recorded(job, lm)
     manifest = _save(job, compiled, lm)
     report(job, compiled, manifest, as_json)
     if compiled.stopped is not None:
         note(f"Stopped: {compiled.stopped}. The same command goes on with the questions that are left.")
         raise click.exceptions.Exit(_STOPPED)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be compiled; all that needs no LM is checked."""
-
-    program: Any
-    name: str
-    train: list[Any]
-    data: Any
-    valid: list[Any]
-    valid_data: Any
-    rule: Rule
-    out: Path
-    trees: Path
-    budget: Any
-    options: dict[str, Any]
-
-
-def _job(questions: str, out: str, **options: Any) -> Job:
-    from ..core import InputError, check_file, user_path
-    from ..evaluation.budget import Budget
-
-    target = user_path(out)
-    check_file(target)
-    work = user_path(options["work"]) if options["work"] is not None else target.with_name(f"{target.stem}.work")
-    for place in (target, work / "trees.jsonl"):
-        _check_writable(place)
-    rule = _rule(options)
-    budget = Budget(options["max_calls"], options["max_usd"], options["max_seconds"], options["max_tokens"])
-    if options["first"] is not None and options["rows"] is not None:
-        raise InputError("--first and --rows both choose questions; leave one of them out")
-    if options["name"] in SEARCHING:
-        check_index(options["where"], options["name"])
-    with make_console(stderr=True).status("Loading..."):
-        _check_replaceable(target)
-        chosen = (options["sample"], options["seed"], options["first"], options["rows"])
-        train, data = questions_of(questions, options["split"], options["config"], *chosen)
-        valid, valid_data = _valid(questions, options)
-        if shared := {question.id for question in train} & {question.id for question in valid}:
-            raise InputError(
-                f"{len(shared):,} of the validation questions are also trained on, such as {min(shared)!r}; choose "
-                "others by --rows and --valid-rows"
-            )
-        program = program_of(options["name"], None, options["settings"], options["where"], options["checkpoint"])
-        from ..optimizers.compiled_recording import solver_with_thresholds
-
-        solver_with_thresholds(program.program)
-    return Job(
-        program.program, options["name"], train, data, valid, valid_data, rule, target, work / "trees.jsonl", budget,
-        options,
-    )  # fmt: skip
-
-
-def _check_writable(path: Path) -> None:
-    from ..core import InputError
-
-    folder = path.parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{path}: cannot be written, as {folder} is no folder that may be written to; name another")
-
-
-def _check_replaceable(target: Path) -> None:
-    """Replace a compiled program, and nothing else."""
-    from ..core import HopgateError, InputError
-    from ..optimizers.compiled import read_program
-
-    if not target.exists() or target.stat().st_size == 0:
-        return
-    try:
-        compiled = read_program(target).manifest is not None
-    except HopgateError:
-        compiled = False
-    if not compiled:
-        raise InputError(
-            f"{target}: is there and no compiled program, so it is not replaced; name another file by --out"
-        )
-
-
-def _rule(options: dict[str, Any]) -> Rule:
-    from ..core import InputError
-    from ..optimizers.rules import Tradeoff, WithinBest, WithinBudget
-
-    values = (options["penalty"], options["within"], options["budget_retrievals"])
-    given = [option for option, value in zip(_RULES, values, strict=True) if value is not None]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} are different rules; leave all but one out")
-    if options["optimizer"] == "policy" and given not in ([], ["--penalty"]):
-        raise InputError(f"a policy is trained for a penalty on searches; give it --penalty in place of {given[0]}")
-    penalty, within, budget = values
-    try:
-        if within is not None:
-            return WithinBest(within)
-        return Tradeoff(0.05 if penalty is None else penalty) if budget is None else WithinBudget(budget)
-    except InputError as error:
-        raise InputError(f"{given[0]}: {error}") from error
-
-
-def _valid(questions: str, options: dict[str, Any]) -> tuple[list[Any], Any]:
-    source, wanted = options["valid"], options["valid_rows"]
-    if source is None and wanted is None and options["valid_split"] is None:
-        return [], None
-    split = options["valid_split"] or options["split"]
-    return questions_of(source or questions, split, options["config"], None, options["seed"], None, wanted)
 
 
 def _recorded(job: Job, lm: Any) -> Any:
@@ -244,13 +150,39 @@ def _recorded(job: Job, lm: Any) -> Any:
         )
 
 
+def _joint(job: Job, lm: Any) -> Any:
+    import dspy
+
+    from ..lms import CompactAdapter
+    from ..optimizers.compiled_joint import compile_joint
+    from .compile_joint import bar, make_optimizer
+
+    done: list[tuple[int, int]] = []
+    more: dict[str, Any] = {"folder": job.work, "storage": job.options["storage"]}
+    if job.options["prompt_lm"] is not None:
+        more["prompt_model"] = lm_of(job.options["prompt_lm"], (), job.options["cache"])
+    with (
+        goes_on("candidates", lambda: done[0] if done else None),
+        dspy.context(lm=lm, adapter=CompactAdapter()),
+        bar(job.options["trials"] or 20) as show,
+    ):
+
+        def on_progress(progress: Any) -> None:
+            done[:] = [(progress.done, progress.total)]
+            show(progress)
+
+        optimizer = make_optimizer(job, on_progress=on_progress, **more)
+        return compile_joint(optimizer, job.program, job.train, job.valid)
+
+
 def _save(job: Job, compiled: Any, lm: Any) -> Any:
     from dataclasses import asdict
 
     from ..optimizers.compiled import save_program
     from ..optimizers.compiled_manifest import CompiledData
 
-    options = {name: job.options[name] for name in ("leaves", "folds", "seed")}
+    named = ("leaves", "folds", "seed", "trials", "racing", "demo_sets", "instructions")
+    options = {name: job.options[name] for name in named if job.options[name] is not None}
     options |= {"rule": type(job.rule).__name__, **asdict(job.rule)}  # type: ignore[call-overload]
     return save_program(
         compiled.program,

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 def tell_estimate(job: Job, as_json: bool) -> None:
     """Print what would be recorded, without an LM."""
+    if job.options["optimizer"] == "joint":
+        _tell_joint(job, as_json)
+        return
     from ..optimizers.compiled_recording import most_calls, solver_with_thresholds
     from ..optimizers.tree_files import read_trees
 
@@ -43,6 +46,25 @@ def tell_estimate(job: Job, as_json: bool) -> None:
         click.echo(f"By the questions that are recorded, about {estimate['lm_calls_about']:,} LM calls.")
 
 
+def _tell_joint(job: Job, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from .compile_joint import estimate
+
+    found = estimate(job)
+    if as_json:
+        write_json(asdict(found))
+        return
+    low, high = found.questions
+    calls, most = found.lm_calls
+    click.echo(
+        f"{len(job.train):,} training and {len(job.valid):,} validation questions, {found.candidates:,} candidates: "
+        f"{low:,} to {high:,} answers in all, which take {calls:,} LM calls at least and "
+        f"{'an unknown number' if most is None else format(most, ',')} at most (candidates that are dropped early and "
+        "decisions that share calls take far less than the most)."
+    )
+
+
 def report(job: Job, compiled: Any, manifest: Any, as_json: bool) -> None:
     """Print what was chosen and what it is worth."""
     if as_json:
@@ -51,14 +73,16 @@ def report(job: Job, compiled: Any, manifest: Any, as_json: bool) -> None:
         write_json({"out": str(job.out), **manifest_adapter().dump_python(manifest, mode="json")})
         return
     metric = job.options["metric"].upper()
-    what = "Thresholds" if job.options["optimizer"] == "tau" else "Policy, trained from the thresholds"
-    chosen = ", ".join(f"{name} {value:.3f}" for name, value in compiled.settings.items())
+    what = {"tau": "Thresholds", "policy": "Policy, trained from the thresholds", "joint": "Chosen"}
+    chosen = ", ".join(f"{name} {_value(value)}" for name, value in compiled.settings.items())
     kept = " (the original ones: nothing was gained)" if compiled.kept_original else ""
-    click.echo(f"{what}: {chosen}{kept}")
-    for title, measured in (("Compiled", compiled.held_out), ("Original", compiled.original)):
+    click.echo(f"{what[job.options['optimizer']]}: {chosen}{kept}")
+    where = compiled.original_on or compiled.measured_on
+    told = (("Compiled", compiled.measured_on, compiled.held_out), ("Original", where, compiled.original))
+    for title, place, measured in told:
         if measured is not None:
             click.echo(
-                f"{title}, on {compiled.measured_on}: {metric} {_interval(measured.score)}, retrievals "
+                f"{title}, on {place}: {metric} {_interval(measured.score)}, retrievals "
                 f"{_interval(measured.retrievals)}, n = {measured.n:,}"
             )
     if compiled.held_out is None:
@@ -70,6 +94,10 @@ def report(job: Job, compiled: Any, manifest: Any, as_json: bool) -> None:
     click.echo(f"Original kept: {'yes' if compiled.kept_original else 'no'}. Written to {job.out}.")
     for line in compiled.notes:
         note(f"Note: {line}.")
+
+
+def _value(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _interval(interval: Any) -> str:

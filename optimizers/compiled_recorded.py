@@ -57,19 +57,20 @@ class Compiled:
 
     Attributes:
         program: The program, a copy of the one that was given.
-        settings: The thresholds that it has now.
+        settings: The thresholds that it has now, and what else was chosen for it.
         kept_original: Whether nothing was gained, so that the original is kept.
         measured_on: Which questions the next two are from.
         held_out: What the compiled program does on questions that it was not fitted on; ``None`` if there are none.
-        original: What the original one does there.
+        original: What the original one does there, or on ``original_on``.
         train: What the compiled one does on the training questions, which flatters it.
         front: What else thresholds could do, on the training questions.
         notes: What limits these figures, for people.
         stopped: Why recording ended early, if it did.
+        original_on: Which questions ``original`` is from, if they are others.
     """
 
     program: Solver
-    settings: dict[str, float]
+    settings: dict[str, Any]
     kept_original: bool
     measured_on: str
     held_out: Measured | None
@@ -78,10 +79,11 @@ class Compiled:
     front: tuple[ManifestPoint, ...]
     notes: tuple[str, ...] = ()
     stopped: str | None = None
+    original_on: str | None = None
 
     def result(self) -> dict[str, Any]:
         """The figures as a JSON object."""
-        named = ("settings", "kept_original", "measured_on", "notes", "stopped")
+        named = ("settings", "kept_original", "measured_on", "original_on", "notes", "stopped")
         figures = {name: getattr(self, name) for name in named} | {"notes": list(self.notes)}
         for name in ("held_out", "original", "train"):
             value = getattr(self, name)

@@ -133,6 +133,29 @@ def test_validation_questions(data: str, index: list[str], tmp_path: Path) -> No
     assert "also trained on" in failure(*command[:-2], "5:8")
 
 
+def test_joint(data: str, index: list[str], tmp_path: Path, lms: list[dspy.LM]) -> None:
+    out = tmp_path / "p.json"
+    command = ("compile", data, *index, "--out", str(out), "--optimizer", "joint", "--trials", "2", "--racing", "3,4",
+               "--demo-sets", "1", "--leaves", "3", "--rows", "1:6", "--valid-rows", "7:8")  # fmt: skip
+    dry = run(*command, "--dry-run")
+    assert dry.exit_code == 0 and "2 candidates" in dry.stdout and not lms and list(tmp_path.iterdir()) == [Path(data)]
+    stopped = run(*command, "--max-calls", "60")
+    assert stopped.exit_code == 1 and "Stopped: " in stopped.stderr, stopped.output
+    result = run(*command)
+    assert result.exit_code == 0, result.output
+    for part in ("Chosen: ", "EM 0.", "Original kept: ", f"Written to {out}."):
+        assert part in result.stdout, result.stdout
+    manifest = read_program(out).manifest
+    assert manifest is not None and manifest.optimizer == "joint" and manifest.front
+    assert manifest.options["trials"] == 2 and manifest.options["racing"] == [3, 4]
+    before = calls(lms)
+    assert run(*command, "--json").exit_code == 0 and calls(lms) == before
+    asked = run("ask", "Who is the uncle of number 3?", "--program", str(out), *index, "--json")
+    assert asked.exit_code == 0, asked.output
+    assert "option of --optimizer joint" in failure(*command, "--optimizer", "tau")
+    assert "growing numbers" in failure(*command, "--racing", "4,3")
+
+
 def test_a_budget_stops_with_the_best_so_far(data: str, index: list[str], tmp_path: Path, lms: list[dspy.LM]) -> None:
     out = tmp_path / "p.json"
     command = ("compile", data, *index, "--out", str(out))
