@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,6 +25,21 @@ from .terminal import note, size
     show_default=True,
     help="Metric of plots, differences and breakdowns.",
 )
+@click.option(
+    "--trees",
+    "trees",
+    type=click.Path(path_type=Path),
+    metavar="TREES",
+    help="Decision trees, for the curve over every threshold; the point of each run that they stand for is drawn.",
+)
+@click.option(
+    "--front",
+    "fronts",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Compiled program or result of a study whose front is drawn; may be repeated.",
+)
 @click.option("--title", default="hopgate report", show_default=True, help="Title of the page.")
 def report(
     runs: tuple[str, ...],
@@ -32,6 +48,8 @@ def report(
     folder: str | None,
     baseline: str | None,
     metric: str,
+    trees: Path | None,
+    fronts: tuple[Path, ...],
     title: str,
 ) -> None:
     """Write one page that shows recorded RUNs (files of `hopgate evaluate`) and every trajectory.
@@ -46,7 +64,7 @@ def report(
     from ..evaluation.report import check_target, write_report
     from ..evaluation.report_data import index_passages, report_data
 
-    check_target(out, [*runs, *([] if data is None else [data])])
+    check_target(out, [*runs, *fronts, *filter(None, (data, trees))])
     recorded = read_runs(runs)
     questions = None
     if data is not None:
@@ -60,6 +78,7 @@ def report(
         baseline=baseline,
         metric=cast(Metric, metric),
         title=title,
+        charts=_charts(recorded, trees, fronts, metric),
     )
     count = write_report(out, found)
     if data is not None:
@@ -68,3 +87,13 @@ def report(
         if missing:
             note(f"Note: {missing:,} of {len(asked):,} questions are not in {data}; the page shows their ids only.")
     note(f"{out}: {size(count)}, {sum(len(run.records) for run in recorded):,} trajectories.")
+
+
+def _charts(recorded: Any, trees: Path | None, fronts: tuple[Path, ...], metric: str) -> list[Any]:
+    if trees is None and not fronts:
+        return []
+    from ..optimizers.report_charts import curve_chart, front_chart
+    from ..optimizers.tree_files import read_trees
+
+    charts = [] if trees is None else [curve_chart(read_trees(trees), recorded, metric=metric)]
+    return [*charts, *map(front_chart, fronts)]

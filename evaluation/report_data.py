@@ -15,6 +15,7 @@ from .question_digest import Asked, check_questions
 from .recorded_trajectories import Lookup
 from .records import Run
 from .reliability import Reliability, reliability
+from .report_charts import ScoreChart
 from .run_schema import RunRecord
 from .tables import METRIC_NAMES, Table, comparison_tables
 
@@ -39,6 +40,7 @@ def report_data(
     metric: Metric = "em",
     difference: float = 0.05,
     title: str = "hopgate report",
+    charts: Iterable[ScoreChart] = (),
 ) -> dict[str, Any]:
     """All that a page shows.
 
@@ -50,6 +52,7 @@ def report_data(
         metric: See :func:`compare`.
         difference: See :func:`compare`.
         title: Title of the page.
+        charts: Further charts, such as those of :func:`hopgate.optimizers.curve_chart`.
 
     Raises:
         InputError: As for :func:`compare`, or the questions have other texts or gold answers than those of a run.
@@ -79,6 +82,7 @@ def report_data(
             for group in comparison.by_hops
             if group.value is not None
         ],
+        "charts": [_compact(asdict(chart)) for chart in charts],
         "questions": texts,
         "passages": shown,
         "joined": {"questions": questions is not None, "passages": passages is not None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .budget_lines import BudgetLines, budget_lines
 from .calibration import CalibratedGate, Calibrator, Quality, calibrate, fit_calibrator, quality
 from .compiled import ProgramFile, load_program, read_program, save_program
 from .compiled_manifest import CompiledData, Manifest, ManifestPoint
@@ -9,11 +10,17 @@ from .compiled_recorded import Compiled, Measured, compile_recorded
 from .compiled_recording import Recorder
 from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_curve
 from .fitting import SETTING_OF, Fitted, drafts_as_trees, fit_tau
+from .joint import JointOptimizer, JointProgress
+from .joint_estimate import Estimate
+from .joint_result import CandidateSummary, FrontPoint, JointResult
+from .plots import plot_curve, plot_front, plot_importance, plot_learning, plot_reliability, save_plot
 from .policy import PolicyGate, Weight
 from .policy_features import FEATURES, features
 from .policy_training import PolicyEpoch, TrainedPolicy, train_policy
 from .policy_trees import PolicyValue, evaluate_policy
+from .racing import Race, Standing
 from .references import Chance, always, leaf_probabilities, never, oracle, random_at
+from .report_charts import curve_chart, front_chart
 from .rules import Rule, Tradeoff, WithinBest, WithinBudget
 from .run_trees import runs_as_trees
 from .study import FinishedTrial, SharedStudy, Trial
@@ -27,14 +34,21 @@ __all__ = [
     "FEATURES",
     "SETTING_OF",
     "AtBudget",
+    "BudgetLines",
     "CalibratedGate",
     "Calibrator",
+    "CandidateSummary",
     "Chance",
     "Compiled",
     "CompiledData",
     "Curve",
+    "Estimate",
     "FinishedTrial",
     "Fitted",
+    "FrontPoint",
+    "JointOptimizer",
+    "JointProgress",
+    "JointResult",
     "Leaf",
     "Manifest",
     "ManifestPoint",
@@ -46,10 +60,12 @@ __all__ = [
     "PolicyValue",
     "ProgramFile",
     "Quality",
+    "Race",
     "Recorder",
     "Rule",
     "Score",
     "SharedStudy",
+    "Standing",
     "StudySpec",
     "Thresholds",
     "Tradeoff",
@@ -63,24 +79,33 @@ __all__ = [
     "WithinBest",
     "WithinBudget",
     "always",
+    "budget_lines",
     "calibrate",
     "compile_recorded",
+    "curve_chart",
     "drafts_as_trees",
     "evaluate_at",
     "evaluate_policy",
     "features",
     "fit_calibrator",
     "fit_tau",
+    "front_chart",
     "leaf_probabilities",
     "load_program",
     "never",
     "oracle",
+    "plot_curve",
+    "plot_front",
+    "plot_importance",
+    "plot_learning",
+    "plot_reliability",
     "quality",
     "random_at",
     "read_program",
     "read_trees",
     "record_trees",
     "runs_as_trees",
+    "save_plot",
     "save_program",
     "scored_by",
     "tau_curve",

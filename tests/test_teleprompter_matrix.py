@@ -1,4 +1,4 @@
-"""DSPy's own teleprompters on hopgate's programs: what was fitted stays as it was, in the compiled program and in a file.
+"""DSPy's own teleprompters on hopgate's programs: what was fitted stays as it was, compiled, saved and loaded.
 
 A new teleprompter or program is one line of :data:`TELEPROMPTERS` or :data:`PROGRAMS`.
 """
@@ -87,7 +87,7 @@ def proposed(name: str, prompt: str) -> str:
     if name == "Proposed Prefix For Output Field":
         return next((label for words, label in PREFIXES.items() if words.lower() in asked), "Fits at hand:")
     if name == "Module Advice":
-        return json.dumps({name: f"Mind the {MAGIC}." for name in set(re.findall(r'"([\w.]+)"', prompt))})
+        return json.dumps(dict.fromkeys(set(re.findall(r'"([\w.]+)"', prompt)), f"Mind the {MAGIC}."))
     return f"Mind the {MAGIC}."
 
 

@@ -1,4 +1,4 @@
-// Three small charts as inline SVG.
+// Small charts as inline SVG.
 const WIDTH = 520, HEIGHT = 330, LEFT = 52, RIGHT = 16, TOP = 14, BOTTOM = 44;
 const MARKS = [
   'M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0', 'M-4.5,-4.5h9v9h-9z', 'M0,-5.5L5.5,4.5H-5.5z', 'M0,-6L6,0L0,6L-6,0z',
@@ -33,12 +33,14 @@ const across = (low, high) => scale(low, high, LEFT, WIDTH - RIGHT);
 const upwards = (low, high) => scale(low, high, HEIGHT - BOTTOM, TOP);
 const whisker = (x1, y1, x2, y2) => shape('line', { x1, y1, x2, y2 });
 
-function legend(names) {
+function legend(names, kinds = []) {
+  const sign = (i) => (kinds[i] && kinds[i] !== 'marks'
+    ? [shape('line', { x1: -7, x2: 7, y1: 0, y2: 0 }), kinds[i] === 'dots' && shape('circle', { class: 'mark', r: 3 })] : markOf(i));
   return el('ul', { class: 'legend' }, names.map((name, i) => el('li', { class: seriesClass(i) },
-    shape('svg', { viewBox: '-7 -7 14 14', 'aria-hidden': 'true' }, markOf(i)), el('span', {}, name))));
+    shape('svg', { viewBox: '-7 -7 14 14', 'aria-hidden': 'true' }, sign(i)), el('span', {}, name))));
 }
 
-const figureOf = (caption, svg, names, note) => el('figure', {}, el('figcaption', {}, caption), svg, legend(names),
+const figureOf = (caption, svg, names, note, kinds) => el('figure', {}, el('figcaption', {}, caption), svg, legend(names, kinds),
   note && el('p', { class: 'note' }, note));
 
 function scoreChart(runs, label) {
@@ -93,4 +95,24 @@ function hopsChart(groups, names) {
     })));
   });
   return figureOf('Retrievals by hop count', svg, names, 'Means with 95 % intervals.');
+}
+
+function curveChart(chart) {
+  const points = chart.series.flatMap((series) => series.points), scores = points.map((point) => 100 * point.score);
+  const most = Math.max(0.5, ...points.map((point) => point.retrievals)) * 1.06;
+  const low = Math.max(0, Math.floor((Math.min(...scores) - 2) / 5) * 5), high = Math.min(105, Math.ceil((Math.max(...scores) + 2) / 5) * 5);
+  const x = across(0, most), y = upwards(low, high);
+  const svg = frame(`${chart.title}; ${chart.series.map((series) => series.name).join(', ')}`, x, y, ticks(0, most), ticks(low, high),
+    'retrievals a question', `${chart.label} (%)`);
+  chart.series.forEach((series, i) => {
+    const places = series.points.map((point) => [x(point.retrievals), y(100 * point.score)]);
+    const told = (point) => [`${series.name}: ${chart.label} ${number(100 * point.score, 1)} %, ${number(point.retrievals, 2)} retrievals`,
+      point.text].filter(Boolean).join('; ');
+    svg.append(shape('g', { class: seriesClass(i), 'data-kind': series.kind },
+      series.kind !== 'marks' && places.length > 1 && shape('path', { class: 'line', d: `M${places.map((p) => p.join(',')).join('L')}` }),
+      series.points.map((point, k) => (series.kind === 'marks'
+        ? shape('g', { transform: `translate(${places[k][0]} ${places[k][1]})` }, markOf(i), shape('title', {}, told(point)))
+        : shape('circle', { class: 'mark', cx: places[k][0], cy: places[k][1], r: series.kind === 'dots' ? 2.5 : 1.5 }, shape('title', {}, told(point)))))));
+  });
+  return figureOf(chart.title, svg, chart.series.map((series) => series.name), (chart.notes || []).join(' '), chart.series.map((series) => series.kind));
 }

@@ -22,6 +22,7 @@ function plots() {
   const charts = document.querySelector('.charts');
   charts.append(scoreChart(DATA.runs, DATA.metric.label), reliabilityChart(DATA.reliability));
   if (DATA.byHops.length) charts.append(hopsChart(DATA.byHops, names));
+  charts.append(...DATA.charts.map(curveChart));
 }
 
 function tables() {
