@@ -34,13 +34,14 @@ from dspy.teleprompt import Teleprompter
 from ..core import InputError, user_path
 from ..evaluation.budget import Budget
 from .candidates import DemoKind, Proposer, demo_kinds, uncompiled
+from .joint_choice import choose, ranked, summaries
 from .joint_estimate import Estimate, estimate_of
-from .joint_manifest import check_folder, fingerprint_of, metric_name
+from .joint_manifest import check_folder, fingerprint_of
 from .joint_record import Asked, CandidateFailed, Recorder, Stopped, has_thresholds, metric_of, score_of
-from .joint_result import CandidateSummary, FrontPoint, JointResult
+from .joint_result import FrontPoint, JointResult
 from .joint_space import changed, identity_of, original_of, space_of
 from .joint_spending import Ledger, Spent
-from .joint_work import Prompts, Work, front_of, on_others, ranked, summaries, validated
+from .joint_work import Prompts, Work
 from .racing import Race
 from .rules import Rule, Tradeoff
 from .study import FinishedTrial, SharedStudy, StudySpec
@@ -191,7 +192,9 @@ class JointOptimizer(Teleprompter):
             with SharedStudy.open(storage, spec) as study:
                 stopped = self._run(work, study)
                 finished, importances = study.finished(), study.importances()
-            program, self.result = self._choose(work, finished, val, importances, stopped)
+            program, self.result = choose(
+                work, finished, val, importances, stopped, finalists=self.finalists, metric=self.metric
+            )
             self.result.save(work.folder / "result.json")
             program.save(str(work.folder / "program.json"))
         program._compiled = True
@@ -337,55 +340,6 @@ class JointOptimizer(Teleprompter):
     def _known(self, study: SharedStudy) -> tuple[FinishedTrial, ...]:
         self._finished = study.finished()
         return self._finished
-
-    def _choose(
-        self,
-        work: Work,
-        finished: tuple[FinishedTrial, ...],
-        val: Asked | None,
-        importances: dict[str, float],
-        stopped: str | None,
-    ) -> tuple[dspy.Module, JointResult]:
-        """The program by the rule, and the account of all."""
-        candidates, questions = summaries(finished), work.race.rungs[-1]
-        left = ranked([one for one in candidates if not one.dropped and one.questions == questions], self.rule)
-        start = next((trial for trial in finished if trial.number == 0), None)
-        original = None if start is None else FrontPoint(**start.notes["original"])
-        base = None if original is None else (original.score, float(getattr(original, self.rule.cost)))
-        if val is not None and start is not None and left:
-            try:
-                left, base = self._validated(work, left, val, start.notes["candidate"])
-            except Stopped as stop:
-                stopped = stopped or f"{stop}; the choice was made without the validation questions"
-        chosen, kept = original, True
-        if left and base is not None:
-            best = ranked(left, self.rule)[0]
-            if self.rule.gains(*on_others(best), *base):
-                chosen, kept = best.chosen, False
-        known = {one.candidate: one for one in left}
-        result = JointResult(
-            front=front_of(finished, questions),
-            candidates=tuple(known.get(one.candidate, one) for one in candidates),
-            chosen=chosen,
-            original=original,
-            kept_original=kept,
-            importances=importances,
-            rule=repr(self.rule),
-            metric=metric_name(self.metric),
-            spent=work.ledger.spent,
-            stopped=stopped,
-        )
-        return (uncompiled(work.student) if chosen is None or kept else work.program(chosen)), result
-
-    def _validated(
-        self, work: Work, left: list[CandidateSummary], val: Asked, original: str
-    ) -> tuple[list[CandidateSummary], tuple[float, float]]:
-        """The best candidates on the validation questions, and what the unchanged program does there."""
-        score = score_of(self.metric, val)
-        own = next((one for one in left if one.candidate == original), left[0])
-        plain = work.validate(own, val, score, original=True).point
-        checked = [validated(one, work.validate(one, val, score), self.rule) for one in left[: self.finalists]]
-        return checked, (plain.score, float(getattr(plain, self.rule.cost)))
 
 
 @contextmanager

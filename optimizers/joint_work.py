@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dspy
-import numpy as np
 
 from ..core import StateError, locked, write_atomic
 from ..programs import Step
 from .candidates import DemoKind, DemoSet, InstructionSet, Proposer, bootstrap, propose_instructions
 from .curve import Score
 from .fitting import SETTING_OF
-from .joint_front import Record, Solved, thresholds_of, undominated
+from .joint_front import Record, Solved, thresholds_of
 from .joint_record import Asked, CandidateFailed, Recorder, Stopped, has_thresholds
 from .joint_result import CandidateSummary, FrontPoint, front_point
 from .joint_space import changed, identity_of
@@ -232,13 +231,19 @@ class Work:
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
-    def validate(self, summary: CandidateSummary, asked: Asked, score: Score, *, original: bool = False) -> Solved:
-        """What a candidate's chosen thresholds, or the original ones, do on other questions; raises as
-        :meth:`evaluate`."""
+    def validate(self, summary: CandidateSummary, asked: Asked, score: Score) -> Solved:
+        """What a candidate's chosen thresholds do on other questions; raises as :meth:`evaluate`."""
         program = self.candidate(summary.parameters)
-        trees = self.recorder.record(program, summary.candidate, "val", asked.questions)
-        record = Record(trees, _thresholds(program, trees), score)
-        return record.at(record.original if original else summary.chosen.thresholds)
+        return self._other(program, summary.candidate, asked, score).at(summary.chosen.thresholds)
+
+    def validate_original(self, identity: str, asked: Asked, score: Score) -> Solved:
+        """What the unchanged program does on other questions; raises as :meth:`evaluate`."""
+        record = self._other(self.student, identity, asked, score)
+        return record.at(record.original)
+
+    def _other(self, program: dspy.Module, identity: str, asked: Asked, score: Score) -> Record:
+        trees = self.recorder.record(program, identity, "val", asked.questions)
+        return Record(trees, _thresholds(program, trees), score)
 
     def program(self, point: FrontPoint) -> dspy.Module:
         """The program of a point."""
@@ -255,58 +260,3 @@ def _thresholds(program: dspy.Module, trees: Sequence[Tree]) -> dict[str, float]
         return {}
     steps: dict[Step, None] = {node.step: None for tree in trees for node in tree.nodes}
     return thresholds_of(decider.settings.values, list(steps))
-
-
-def summaries(finished: Sequence[FinishedTrial]) -> tuple[CandidateSummary, ...]:
-    """Finished trials as candidates, each once."""
-    found: dict[str, CandidateSummary] = {}
-    for trial in finished:
-        notes = trial.notes
-        if notes["candidate"] not in found:
-            found[notes["candidate"]] = CandidateSummary(
-                candidate=notes["candidate"],
-                trial=trial.number,
-                parameters=dict(trial.parameters),
-                questions=notes["questions"],
-                dropped=notes["dropped"],
-                chosen=FrontPoint(**notes["chosen"]),
-                held_out=notes["held_out"],
-                held_out_cost=notes["held_out_cost"],
-            )
-    return tuple(found.values())
-
-
-def front_of(finished: Sequence[FinishedTrial], questions: int) -> tuple[FrontPoint, ...]:
-    """The front over the candidates that answered all racing questions."""
-    points = [
-        FrontPoint(**point)
-        for trial in finished
-        if not trial.notes["dropped"] and trial.notes["questions"] == questions
-        for point in trial.notes["front"]
-    ]
-    if not points:
-        return ()
-    kept = undominated(points, lambda point: (point.score, -point.retrievals, -point.tokens))
-    return tuple(sorted(kept, key=lambda point: (point.retrievals, point.tokens)))
-
-
-def ranked(candidates: Sequence[CandidateSummary], rule: Rule) -> list[CandidateSummary]:
-    """Candidates from the best to the worst: the rule's choice, its choice among the others, and so on."""
-    left, order = list(candidates), []
-    while left:
-        scores = np.array([on_others(one)[0] for one in left])
-        costs = np.array([on_others(one)[1] for one in left])
-        order.append(left.pop(int(np.flatnonzero(rule.best(scores, costs))[0])))
-    return order
-
-
-def on_others(one: CandidateSummary) -> tuple[float, float]:
-    """Score and cost of a candidate on questions that its thresholds were not fitted on: those of validation if asked."""
-    if one.validated is not None and one.validated_cost is not None:
-        return one.validated, one.validated_cost
-    return one.held_out, one.held_out_cost
-
-
-def validated(one: CandidateSummary, solved: Solved, rule: Rule) -> CandidateSummary:
-    """A candidate with what it did on the validation questions."""
-    return replace(one, validated=solved.point.score, validated_cost=float(getattr(solved.point, rule.cost)))
