@@ -23,6 +23,8 @@ EMBEDDED_PREFIX = "embedded/"
 DEFAULT_MODEL = "embedded/qwen2.5-coder-1.5b"
 
 _ENGINE_OPTIONS = ("n_ctx", "slots", "threads", "cache_mib")
+_LM_OPTIONS = ("cache", "callbacks", "model_type", "num_retries", "rollout_id", "use_developer_role")
+"""Those of ``dspy.LM`` itself; it takes any others for the model and does not tell whether the model has them."""
 _SECRETS = {"key", "token", "password", "secret", "authorization", "credential", "credentials"}
 
 
@@ -33,7 +35,8 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
         table: A model string, or a table with ``model`` and any arguments of ``dspy.LM``. A model is named as DSPy
             names it (``provider/name``), or ``embedded/NAME`` for embedded weights (``hopgate lm list``), or
             ``embedded/PATH`` for a GGUF file; the embedded engine also takes ``n_ctx``, ``slots``, ``threads`` and
-            ``cache_mib``, and has temperature 0 and at most 512 new tokens unless the table says otherwise.
+            ``cache_mib``, and has temperature 0 and at most 512 new tokens unless the table says otherwise. What it
+            does not know is refused; options of other models go to LiteLLM as they are.
 
     Returns:
         The LM, not called yet; embedded weights are loaded on the first call.
@@ -53,6 +56,8 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
     model = options.pop("model", None)
     if not isinstance(model, str) or not model.strip():
         raise ModelError("an LM table needs a `model`, such as 'openai/gpt-4o-mini' or 'embedded/qwen2.5-coder-1.5b'")
+    if model.startswith(EMBEDDED_PREFIX):
+        _check_embedded_options(model, options)
     secret = _secret(options)
     if secret is not None:
         raise ModelError(
@@ -88,6 +93,13 @@ def _secret(options: Mapping[str, Any]) -> str | None:
         if inner is not None:
             return inner
     return None
+
+
+def _check_embedded_options(model: str, options: Mapping[str, Any]) -> None:
+    known = {*_ENGINE_OPTIONS, *_LM_OPTIONS, *EmbeddedEngine.supported_params}
+    unknown = sorted(set(map(str, options)) - known)
+    if unknown:
+        raise ModelError(f"{model}: there is no option `{unknown[0]:.80}`; there are {', '.join(sorted(known))}")
 
 
 def _embedded(model: str, name: str, options: dict[str, Any]) -> dspy.LM:

@@ -117,6 +117,33 @@ def test_embedded_options_out_of_range(gguf: Path, options: dict[str, Any]) -> N
         lm_from_config({"model": f"embedded/{gguf}", **options})
 
 
+@pytest.mark.parametrize(
+    "option", ["temprature", "max_token", "engine", "n", "api_base", "n_gpu_layers", "Temperature"]
+)
+def test_options_that_an_embedded_lm_does_not_have(gguf: Path, option: str) -> None:
+    with pytest.raises(ModelError, match=f"no option `{option}`; there are cache, .*n_ctx, .*temperature"):
+        lm_from_config({"model": f"embedded/{gguf}", "temperature": 0, option: 1})
+
+
+def test_every_option_that_is_named_is_taken(gguf: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        lm_from_config({"model": f"embedded/{gguf}", "none": 1})
+    values: dict[str, Any] = {
+        "model_type": "chat",
+        "callbacks": [],
+        "stop": ["x"],
+        "n_ctx": 2048,
+        "response_format": None,
+    }
+    values["temperature"] = values["rollout_id"] = None
+    for name in str(caught.value).rpartition("there are ")[2].split(", "):
+        lm_from_config({"model": f"embedded/{gguf}", name: values.get(name, 1)})
+
+
+def test_what_litellm_may_know_is_passed_on() -> None:
+    assert lm_from_config({"model": "openai/x", "some_new_option": 3}).kwargs["some_new_option"] == 3
+
+
 def test_a_path_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such GGUF file"):
         lm_from_config(f"embedded/{tmp_path / 'missing.gguf'}")
