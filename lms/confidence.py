@@ -52,10 +52,11 @@ def answer_confidence(
     """The confidence of one output field of a prediction.
 
     Works on the completions of ``ChatAdapter``, ``JSONAdapter``, ``XMLAdapter`` and ``CompactAdapter``. Where the field
-    occurs more than once, the occurrence that the adapter parsed counts (the first, in JSON the last).
+    occurs more than once, the occurrence that the adapter parsed counts (the first, in JSON the last). Of a solver's
+    prediction, whose answer is that of one of many calls, the ``answer_confidence`` of its trajectory is given.
 
     Args:
-        prediction: A ``dspy.Prediction`` made with ``logprobs=True``.
+        prediction: A ``dspy.Prediction`` made with ``logprobs=True``, or a solver's.
         field: Name of the output field.
         label: The line label of the field in ``CompactAdapter``'s rendering, if it is not the one made of the name; a
             ``#`` in it stands for a number.
@@ -67,6 +68,10 @@ def answer_confidence(
     Raises:
         ConfidenceError: There are no log-probabilities, they are degenerate, or the answer is not in the completion.
     """
+    if field == "answer" and _is_of_solver(prediction):
+        recorded = getattr(prediction.trajectory, "answer_confidence", None)
+        if isinstance(recorded, AnswerConfidence):
+            return recorded
     tokens = answer_tokens(prediction, field, label=label, backend=backend)
     return confidence_of([logprob for _, logprob in tokens])
 
@@ -86,7 +91,7 @@ def answer_tokens(
 
     Takes and raises what :func:`answer_confidence` does.
     """
-    tokens = _tokens(getattr(prediction, "logprobs", None), backend or _backend())
+    tokens = _tokens_of(prediction, backend)
     return [tokens[place] for place in _places(prediction, field, label, [piece for piece, _ in tokens])]
 
 
@@ -107,13 +112,12 @@ def first_token_alternatives(
     Raises:
         ConfidenceError: There are no log-probabilities, they are degenerate, or the field is not in the completion.
     """
-    logprobs = getattr(prediction, "logprobs", None)
-    tokens = _tokens(logprobs, backend or _backend())
+    tokens = _tokens_of(prediction, backend)
     places = _places(prediction, field, label, [piece for piece, _ in tokens])
     if not places:
         return {}
     piece, logprob = tokens[places[0]]
-    others = _get(_get(logprobs, "content")[places[0]], "top_logprobs") or ()
+    others = _get(_get(prediction.logprobs, "content")[places[0]], "top_logprobs") or ()
     usable = {str(_get(top, "token")): _get(top, "logprob") for top in others}
     usable = {token: value for token, value in usable.items() if _is_logprob(value)}
     return {**usable, piece.decode(errors="replace"): logprob}
@@ -134,6 +138,23 @@ def _places(prediction: Any, field: str, label: str | None, pieces: list[bytes])
             chosen.append(place)
         position += len(piece)
     return chosen
+
+
+def _is_of_solver(prediction: Any) -> bool:
+    """Whether a prediction was put together from the calls of a trajectory, so that it has no completion of its own."""
+    return getattr(prediction, "logprobs", None) is None and hasattr(
+        getattr(prediction, "trajectory", None), "answer_confidence"
+    )
+
+
+def _tokens_of(prediction: Any, backend: str | None) -> list[tuple[bytes, float]]:
+    if _is_of_solver(prediction):
+        raise ConfidenceError(
+            "a solver's prediction has no completion of its own, whose tokens could be read; what is known stands in "
+            "its trajectory: the confidences of its hops, and `answer_confidence`, which is None where the last step's "
+            "log-probabilities were not asked for"
+        )
+    return _tokens(getattr(prediction, "logprobs", None), backend or _backend())
 
 
 def _tokens(logprobs: Any, backend: str) -> list[tuple[bytes, float]]:

@@ -15,9 +15,12 @@ from dspy.lm15 import Message, Request, Response, TextPart, TokenLogprob, Usage,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopgate.core import ConfidenceError
+from hopgate.core import ConfidenceError, Passage
 from hopgate.lms import EMPTY_ANSWER, CompactAdapter, answer_confidence
-from hopgate.lms.testing import scripted_lm
+from hopgate.lms.confidence import answer_tokens, first_token_alternatives
+from hopgate.lms.testing import Reply, scripted_lm
+from hopgate.programs import Trajectory
+from hopgate.programs.registry import make_program
 
 Token = tuple[bytes, float]
 NOISE = -7.0  # log-probability of every token outside the answer
@@ -394,3 +397,39 @@ def test_any_split_gives_the_mean_of_the_overlapping_tokens(
     assert found.mean == pytest.approx(math.fsum(expected) / len(expected))
     assert found.min == min(expected)
     assert found.first == expected[0]
+
+
+# --- predictions of solvers -------------------------------------------------------------------------------------------
+
+
+def solved(name: str) -> dspy.Prediction:
+    program = make_program(name, lambda query, k: [Passage("1", "T", f"a text on {query}")])
+    with dspy.context(lm=scripted_lm(lambda prompt: Reply(" Varn", -0.25)), adapter=CompactAdapter()):
+        return program(question="Where was she born?")
+
+
+@pytest.mark.parametrize("name", ["active", "always", "direct", "rag"])
+def test_the_confidence_of_a_solver_s_answer(name: str) -> None:
+    prediction = solved(name)
+    found = answer_confidence(prediction)
+    assert found == prediction.trajectory.answer_confidence
+    assert prediction.answer == "Varn" and found.mean == pytest.approx(-0.25)
+
+
+@pytest.mark.parametrize("trajectory", [Trajectory("Who?", answer="Ann"), None])
+def test_what_a_solver_s_prediction_cannot_tell(trajectory: Trajectory | None) -> None:
+    prediction = solved("rag") if trajectory is None else dspy.Prediction(answer="Ann", trajectory=trajectory)
+    calls: list[Any] = [
+        lambda: answer_tokens(prediction),
+        lambda: first_token_alternatives(prediction, "answer"),
+        lambda: answer_confidence(prediction, "reasoning"),
+    ]
+    for call in calls if trajectory is None else [*calls, lambda: answer_confidence(prediction)]:
+        with pytest.raises(ConfidenceError, match="a solver's prediction has no completion of its own") as caught:
+            call()
+        assert "backend" not in str(caught.value)
+
+
+def test_a_trajectory_of_other_programs_is_none_of_a_solver() -> None:
+    with pytest.raises(ConfidenceError, match="returned no log-probabilities"):
+        answer_confidence(dspy.Prediction(answer="Ann", trajectory={"thought_0": "Ann"}))
