@@ -215,21 +215,29 @@ class CompactAdapter(dspy.Adapter):
             AdapterParseError: A field is missing, or its value is not of its type.
         """
         first = next(iter(signature.output_fields))
+        labels = {
+            name: re.compile(rf"[ \t]?{label_pattern(_label(field))}", re.IGNORECASE)
+            for name, field in signature.output_fields.items()
+        }
         found: dict[str, list[str]] = {}
+        filled: set[str] = set()
         current: str | None = first
         labelled = False
         for line in completion.strip().split("\n"):
-            name, rest = _labelled(signature, line)
+            name, rest = _labelled(labels, line)
             if name is not None:
                 # The first occurrence counts, as in DSPy's own adapters.
-                current = name if name not in found or not "".join(found[name]).strip() else None
+                current = name if name not in filled else None
                 if name == first and not self._continues and not labelled:
                     current = first  # What a chat model says before the label is no part of the value.
                 labelled = True
                 if current:
                     found[current] = [rest.lstrip(" \t")]
+                    filled.discard(current)
             elif current is not None:
                 found.setdefault(current, []).append(line)
+            if current is not None and rest.strip():
+                filled.add(current)
         values: dict[str, Any] = {}
         for name, field in signature.output_fields.items():
             if name in found and (text := _joined(found[name], one_line=_one_line(signature))):
@@ -277,13 +285,13 @@ def _implied(signature: type[dspy.Signature]) -> bool:
     return signature.instructions == implied or not signature.instructions.strip()
 
 
-def _labelled(signature: type[dspy.Signature], line: str) -> tuple[str | None, str]:
+def _labelled(labels: Mapping[str, re.Pattern[str]], line: str) -> tuple[str | None, str]:
     """The output field whose label a line begins with, and the rest of the line."""
     if line.startswith(_MORE):
         return None, line
     best: tuple[str | None, str] = (None, line)
-    for name, field in signature.output_fields.items():
-        match = re.match(rf"[ \t]?{label_pattern(_label(field))}", line, re.IGNORECASE)
+    for name, label in labels.items():
+        match = label.match(line)
         # The longest label, where one begins with another.
         if match and len(line) - match.end() < len(best[1]):
             best = (name, line[match.end() :])

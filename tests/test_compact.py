@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hopgate.core import InputError
-from hopgate.lms import CompactAdapter
+from hopgate.lms import CompactAdapter, compact
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import ActiveQA
 from hopgate.signatures import (
@@ -466,3 +466,52 @@ def test_a_transcript_takes_text_only(kind: str) -> None:
     signature = dspy.Signature(f"extra: {kind}, trajectory: str -> answer")
     with pytest.raises(InputError, match="extra"):
         ADAPTER.format(signature, [], {"trajectory": ""})
+
+
+def slow_parse(signature: type[dspy.Signature], completion: str, *, continues: bool) -> dict[str, Any]:
+    """What `parse` finds in labelled lines, said plainly and without care for time."""
+    names = list(signature.output_fields)
+    found: dict[str, list[str]] = {name: [] for name in names}
+    current: str | None = names[0]
+    seen = False
+    for line in completion.strip().split("\n"):
+        name = next((name for name in names if line.startswith(f"{name.title()}:")), None)
+        if name is None:
+            if current is not None:
+                found[current].append(line)
+            continue
+        current = None if "".join(found[name]).strip() else name
+        if name == names[0] and not continues and not seen:
+            current = name
+        seen = True
+        if current is not None:
+            found[current] = [line.partition(":")[2].strip()]
+    texts = {name: "\n".join(lines).strip() for name, lines in found.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+@given(
+    st.lists(st.sampled_from(["Reasoning:", "Reasoning: a", "Answer:", "Answer: b", "", " ", "c", "d"])), st.booleans()
+)
+def test_labelled_lines_in_any_order(lines: list[str], continues: bool) -> None:
+    adapter = CompactAdapter()
+    adapter._continues = continues
+    completion = "\n".join(lines)
+    expected = slow_parse(TWO, completion, continues=continues)
+    if set(expected) == {"reasoning", "answer"}:
+        assert adapter.parse(TWO, completion) == expected
+    else:
+        with pytest.raises(AdapterParseError):
+            adapter.parse(TWO, completion)
+
+
+def test_work_grows_with_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty thousand lines, each label thousands of times: work by the square would take minutes."""
+    made: list[str] = []
+    original = compact.label_pattern
+    monkeypatch.setattr(compact, "label_pattern", lambda label: made.append(label) or original(label))
+    long = "\n".join(f"line {number} of the reasoning" for number in range(20_000))
+    completion = f"Reasoning: {long}\n" + "Reasoning: again\n" * 20_000 + "Answer: Paris\n" + "Answer: Rome\n" * 20_000
+    parsed = CompactAdapter().parse(TWO, completion)
+    assert parsed == {"reasoning": long, "answer": "Paris"}
+    assert made == ["Reasoning:", "Answer:"]
