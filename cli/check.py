@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +75,27 @@ def _call(lm: dspy.LM, prompt: str, **options: Any) -> _Call:
     from ..programs.metering import Meter
 
     meter, start = Meter(), time.perf_counter()
-    with dspy.context(lm=lm, adapter=CompactAdapter()), meter.active():
+    with dspy.context(lm=lm, adapter=CompactAdapter()), meter.active(), _meant_to_be_short():
         output: Any = lm(prompt, **options)[0]
     seconds = time.perf_counter() - start
     if isinstance(output, dict):
         return _Call(str(output.get("text") or ""), output.get("logprobs"), meter.cost(), seconds)
     return _Call(str(output or ""), None, meter.cost(), seconds)
+
+
+@contextmanager
+def _meant_to_be_short() -> Iterator[None]:
+    """Keep DSPy's warnings that a reply was cut back: these are cut on purpose."""
+    logger = logging.getLogger("dspy.clients.lm")
+
+    def other(record: logging.LogRecord) -> bool:
+        return "truncated" not in record.getMessage()
+
+    logger.addFilter(other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(other)
 
 
 def _confidence(lm: dspy.LM, call: _Call) -> tuple[float | None, ConfidenceError | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from test_index_support import make_checkpoint, passages, write_corpus
 from hopgate.cli import main
 from hopgate.core import IndexStoreError
 from hopgate.core.known_weights import WEIGHTS, WeightFile, Weights
-from hopgate.lms.testing import Reply, scripted_lm
+from hopgate.lms.testing import Reply, ScriptedEngine, scripted_lm
 
 
 def run(*arguments: str | Path) -> Result:
@@ -194,6 +196,25 @@ def test_check(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0 and tables[0]["model"] == "openai/x"
     assert record["log_probabilities"] and record["confidence"] == pytest.approx(-0.1)
     assert record["prompt_tokens_per_second"] > 0
+
+
+def test_check_does_not_warn_of_what_it_cuts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = ScriptedEngine.complete
+    monkeypatch.setattr(
+        ScriptedEngine, "complete", lambda self, request: replace(complete(self, request), finish_reason="length")
+    )
+    told: list[str] = []
+    logger = logging.getLogger("dspy.clients.lm")
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        result, _ = check(monkeypatch, Reply("Paris it is", -0.25))
+        assert result.exit_code == 0 and result.stderr == "" and told == []
+        scripted_lm(lambda prompt: "Paris")("Where?")  # DSPy does warn, and does so again
+        assert len(told) == 1 and "truncated" in told[0]
+    finally:
+        logger.removeHandler(handler)
 
 
 @pytest.mark.parametrize(
