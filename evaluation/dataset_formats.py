@@ -10,7 +10,8 @@ The form is told by the fields:
 - the simple form: ``id``, ``question``, ``answers`` (a list, or one string; or ``answer``), and where they are known
   ``type``, ``hops``, ``supporting_ids``, ``supporting_titles``, ``decomposition`` (objects with ``question``,
   ``answer`` and maybe ``support_id``), ``answerable``, ``contexts`` (passages). Without ``hops``, they are the number
-  of supporting passages, or else of steps. In a CSV file, lists are JSON.
+  of supporting passages, or else of steps. In a CSV file, lists are JSON: ``["Rome", "Roma"]`` in the column
+  ``answers`` are two answers, and ``Rome; Roma`` is one.
 """
 
 from __future__ import annotations
@@ -206,8 +207,8 @@ def _answers(record: Record, aliases: str | None = None) -> tuple[str, ...]:
     """The gold answer and its aliases, each once."""
     field = "answers" if record.get("answers") is not None else "answer"
     value = record.get(field)
-    if field == "answers" and isinstance(value, str) and value.lstrip().startswith("["):
-        value = _json(value, field)
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _bracketed(value, field)
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not listed or not all(isinstance(item, str) and item.strip() for item in listed):
         raise InputError(
@@ -215,6 +216,24 @@ def _answers(record: Record, aliases: str | None = None) -> tuple[str, ...]:
             "without public answers cannot be scored: take the validation split"
         )
     return tuple(dict.fromkeys([*listed, *(_texts(record, aliases) if aliases else ())]))
+
+
+def _bracketed(value: str, field: str) -> Any:
+    """The answers in a cell of a table, which are JSON if there are several."""
+    try:
+        listed = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        if field == "answer":
+            return value
+        raise InputError(
+            f"`{field}` begins with a bracket and is not JSON, got {value!r:.80}; write several answers as "
+            'a JSON list, ["Rome", "Roma"], quoted as a CSV cell'
+        ) from error
+    if field == "answer":
+        if listed and all(isinstance(item, str) for item in listed):
+            raise InputError(f"`answer` is one answer and holds a list, {value!r:.80}; call the field `answers`")
+        return value
+    return listed
 
 
 def _texts(record: Record, field: str) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ def evaluate(
     fails is recorded as an error and counted apart from wrong answers. What would meet every question (no access to
     the LM, a missing index) is raised instead, as are bugs of a metric; the file can then be resumed.
 
+    The LM and the index are loaded by the first questions of a session, whose seconds include it.
+
     Memory does not grow with the number of questions until the end, when the file is read: of DSPy's histories the
     last 100 entries are kept meanwhile, and each question has a trace of its own.
 

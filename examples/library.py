@@ -44,4 +44,6 @@ def main(folder, model=DEFAULT_MODEL):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), *sys.argv[2:])

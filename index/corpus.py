@@ -42,8 +42,8 @@ def read_corpus(
     The formats:
 
     - ``jsonl``: an object a line. Blank lines are skipped.
-    - ``csv``, ``tsv``: a row of column names, then rows; cells may be quoted with ``"``. Metadata are texts: ``"1990"`` is
-      no number, and filters convert it.
+    - ``csv``, ``tsv``: a row of column names, then rows; cells may be quoted with ``"``. Metadata are texts: ``"1990"``
+      is no number, and filters convert it.
     - ``tsv`` as ColBERT's ``collection.tsv``, known by a number at its beginning: no names, rows of number, text and
       maybe title, nothing quoted.
     - ``parquet``: a Parquet file.

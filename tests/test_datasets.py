@@ -183,6 +183,36 @@ def test_simple_as_a_table(tmp_path: Path, separator: str) -> None:
     assert (second.answers, second.hops, second.answerable) == (("so",), None, True)
 
 
+@pytest.mark.parametrize(
+    ("column", "cell", "expected"),
+    [
+        ("answers", '"[""Rome"", ""Roma""]"', ("Rome", "Roma")),
+        ("answers", '" [""Rome""]"', ("Rome",)),
+        ("answers", "Rome; Roma", ("Rome; Roma",)),
+        ("answer", "Rome", ("Rome",)),
+        ("answer", "[sic] Rome", ("[sic] Rome",)),
+        ("answer", "[1]", ("[1]",)),
+        ("answers", "[Rome| Roma]", r'x\.csv:2: .*several answers as a JSON list, \["Rome", "Roma"\]'),
+        ("answers", "\"['Rome', 'Roma']\"", "x.csv:2: .*several answers as a JSON list"),
+        ("answers", "[]", "x.csv:2: `answers` must be"),
+        ("answers", "[1]", "x.csv:2: `answers` must be"),
+        (
+            "answer",
+            '"[""Rome"", ""Roma""]"',
+            "x.csv:2: `answer` is one answer and holds a list.*; call the field `answers`",
+        ),
+    ],
+)
+def test_answers_in_a_cell(tmp_path: Path, column: str, cell: str, expected: tuple[str, ...] | str) -> None:
+    path = write(tmp_path, f"id,question,{column}\n1,Where?,{cell}\n", "x.csv")
+    if isinstance(expected, tuple):
+        (question,) = load_questions(path)
+        assert question.answers == expected
+    else:
+        with pytest.raises(InputError, match=expected):
+            load_questions(path)
+
+
 def test_examples(stored: Any) -> None:
     (example,) = stored(MUSIQUE).examples()
     assert set(example.inputs().keys()) == {"question"}

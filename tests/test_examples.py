@@ -77,6 +77,15 @@ def test_the_library_example(tmp_path: Path) -> None:
     assert record == {"answer": question.answer, "tau": -0.25, "demos": 1}
 
 
+@pytest.mark.parametrize("arguments", [(), ("folder", "model", "more")])
+def test_without_a_folder_it_says_how_it_is_run(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, EXAMPLE, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 1 and result.stdout == ""
+    assert "python examples/library.py FOLDER [MODEL]" in result.stderr and "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def _run(folder: Path, mode: str, question: str) -> str:
     command = [sys.executable, folder / "script.py", EXAMPLE.parent, mode, folder, question]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

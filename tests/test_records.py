@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopgate.core import HopgateError, InputError, Passage, StateError
@@ -417,6 +417,7 @@ def quoted(text: str, passages: list[Passage]) -> str | None:
     return next((one for one in windows if any(one in p.long_text or one in p.text for p in passages)), None)
 
 
+@settings(max_examples=50)
 @given(quoting(), st.booleans())
 def test_what_is_recorded_quotes_no_passage_that_was_read(given: tuple[list[Passage], list[str]], known: bool) -> None:
     passages, (a, b, c, d, e, f, g, h, i, answer) = given
@@ -447,6 +448,7 @@ def test_what_is_recorded_quotes_no_passage_that_was_read(given: tuple[list[Pass
         assert known or len(text) < QUOTED, text
 
 
+@settings(max_examples=50)
 @given(quoting())
 def test_what_quotes_nothing_is_left_alone(given: tuple[list[Passage], list[str]]) -> None:
     passages, texts = given
