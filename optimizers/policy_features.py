@@ -16,6 +16,7 @@ from typing import get_args
 
 import numpy as np
 
+from ..core import InputError
 from ..core.question_kinds import Kind, plainly_fits, question_kind
 from ..evaluation.offtopic import off_topic
 from ..evaluation.run_schema import QUESTION
@@ -102,11 +103,11 @@ def features(decision: Node | Draft) -> Array:
         decision: A recorded decision, or an answer at stake.
 
     Raises:
-        ValueError: A draft has no confidence.
+        InputError: A draft has no confidence.
     """
     node = observed(decision) if isinstance(decision, Draft) else decision
     if node is None:
-        raise ValueError("an answer without a confidence has no features")
+        raise InputError("an answer without a confidence has no features")
     words = node.words
     if words is None and node.text and QUESTION not in node.text:
         words = len(node.text.split())

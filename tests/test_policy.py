@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +16,9 @@ import pytest
 from tree_worlds import QUESTIONS, SETTINGS, STEPS, cost_of, lm_of, recorded, search
 
 from hopgate.core import InputError, Passage, StateError
+from hopgate.evaluation import Question
 from hopgate.lms import AnswerConfidence
+from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.optimizers import (
     FEATURES,
     Node,
@@ -26,6 +29,7 @@ from hopgate.optimizers import (
     features,
     leaf_probabilities,
     read_trees,
+    record_trees,
 )
 from hopgate.programs import ActiveQA, Draft, Escalation, Hop, Step, ThresholdGate, Trajectory
 
@@ -209,6 +213,8 @@ def test_what_it_never_keeps() -> None:
     for wrong in (draft(None), draft(math.nan), draft(-math.inf), replace(draft(), confidence=None)):
         assert not eager.keeps(wrong)
         assert eager.probability(wrong) == 1.0
+        with pytest.raises(InputError, match="without a confidence"):
+            features(wrong)
     assert not eager.keeps(draft(text="it"))
     assert eager.keeps(draft(text="it", step="final"))
     even = PolicyGate({"at_hop": Weight(0.0)}, ["hop"])
@@ -244,3 +250,26 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[s
     with pytest.raises(StateError, match="this hopgate reads up to 1" if "version" in change else "does not fit"):
         gate.load_state({**before, **change})
     assert gate.dump_state() == before == json.loads(json.dumps(before))
+
+
+def test_the_documentation_runs_and_names_every_feature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "policy.md").read_text()
+    (tmp_path / "benchmarks").symlink_to(root / "benchmarks")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(block, names)
+    assert names["fresh"].gates["grounded"].dump_state() == names["trained"].gate.dump_state()
+    assert all(f"`{name}`" in text for name in FEATURES)
+
+
+def test_an_answer_that_holds_the_beginning_of_its_question_is_recorded_as_it_is(tmp_path: Path) -> None:
+    question = Question("1", "Who is the uncle of the keeper of the lighthouse at Osk?", ("b",))
+    beginning = question.question[:45]
+    reply = Reply(f"{beginning}, that is Ivar; {question.question}", -0.1)
+    with dspy.context(lm=scripted_lm(lambda prompt: reply)):
+        (tree,) = record_trees(Escalation(search), [question], tmp_path / "t.jsonl", leaves=1).trees
+    text = f"{beginning}, that is Ivar; {{question}}"
+    assert tree.leaves[0].answer == tree.nodes[0].text == text
+    assert tree.nodes[0].words == len(reply.text.split())
