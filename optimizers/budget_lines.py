@@ -22,7 +22,7 @@ class BudgetLines:
     """Lines and ends on the same questions.
 
     Attributes:
-        oracle: The best that decisions could do, knowing which answers are right.
+        oracle: The best that decisions could do within a budget of searches, knowing which answers are right.
         random: Going on at random, at every rate; expectations.
         always: Going on wherever thresholds can.
         never: Keeping every answer that can be kept.
@@ -35,7 +35,7 @@ class BudgetLines:
 
 
 def budget_lines(
-    trees: Trees | Iterable[Tree], *, fixed: Thresholds | None = None, score: Score = "em", points: int = 13
+    trees: Trees | Iterable[Tree], *, fixed: Thresholds | None = None, score: Score = "em", points: int = 25
 ) -> BudgetLines:
     """The lines that a curve is measured against.
 
@@ -66,10 +66,9 @@ def budget_lines(
     # What no rate gives is met by the nearest: keeping everything, and going on wherever it can.
     ends = random(least - 1), random(most + 1)
     inner = [random(float(budget)) for budget in np.linspace(ends[0][0], ends[1][0], points)[1:-1]]
-    best = [oracle(given, float(budget), score=score) for budget in np.linspace(least, most, points)]
-    known = {point.retrievals: point.score for point in best}
+    budgets = [float(budget) for budget in np.linspace(least, most, points)]
     return BudgetLines(
-        oracle=tuple(sorted(known.items())),
+        oracle=tuple((budget, oracle(given, budget, score=score).score) for budget in dict.fromkeys(budgets)),
         random=tuple(sorted({*ends, *inner})),
         always=always(given, score=score),
         never=never(given, score=score),

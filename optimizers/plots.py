@@ -33,6 +33,8 @@ _UNITS: Mapping[str, str] = {
 }
 _DPI = 150
 _BINS = 10
+_LEAST_SPAN = 10.0
+"""Points of a score that an axis shows at least."""
 
 
 class Scored(Protocol):
@@ -90,7 +92,7 @@ def plot_curve(
         _mark(axes, float(chosen) if against == "tau" else getattr(point, against), point.score, "chosen")
     elif chosen is not None:
         _mark(axes, getattr(chosen, against), chosen.score, "chosen")
-    return _labelled(figure, axes, _UNITS[against], f"{label} (%)")
+    return _labelled(figure, _in_percent(axes), _UNITS[against], f"{label} (%)")
 
 
 def plot_front(
@@ -126,7 +128,7 @@ def plot_front(
         axes.plot([_cost(point, against)], [100 * point.score], marker, color=color, markersize=7, label=name)
     if chosen is not None:
         _mark(axes, _cost(chosen, against), chosen.score, "chosen")
-    return _labelled(figure, axes, _UNITS[against], f"{label} (%)")
+    return _labelled(figure, _in_percent(axes), _UNITS[against], f"{label} (%)")
 
 
 def plot_reliability(given: Mapping[str, tuple[Sequence[float], Sequence[bool]]]) -> Figure:
@@ -268,6 +270,15 @@ def _figure(panels: int) -> tuple[Figure, Sequence[Any]]:
     figure = Figure(figsize=(6.8 * panels, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(1, panels, squeeze=False)[0]
+
+
+def _in_percent(axes: Axes) -> Axes:
+    """Scores that hardly differ are not blown up, and none is below 0."""
+    low, high = axes.get_ylim()
+    if high - low < _LEAST_SPAN:
+        low, high = (low + high - _LEAST_SPAN) / 2, (low + high + _LEAST_SPAN) / 2
+    axes.set_ylim(max(low, -1.0), max(high, _LEAST_SPAN))
+    return axes
 
 
 def _labelled(figure: Figure, axes: Axes, x: str, y: str) -> Figure:

@@ -110,9 +110,9 @@ function curveChart(chart) {
       point.text].filter(Boolean).join('; ');
     svg.append(shape('g', { class: seriesClass(i), 'data-kind': series.kind },
       series.kind !== 'marks' && places.length > 1 && shape('path', { class: 'line', d: `M${places.map((p) => p.join(',')).join('L')}` }),
-      series.points.map((point, k) => (series.kind === 'marks'
+      (series.kind !== 'line' || places.length === 1) && series.points.map((point, k) => (series.kind === 'marks'
         ? shape('g', { transform: `translate(${places[k][0]} ${places[k][1]})` }, markOf(i), shape('title', {}, told(point)))
-        : shape('circle', { class: 'mark', cx: places[k][0], cy: places[k][1], r: series.kind === 'dots' ? 2.5 : 1.5 }, shape('title', {}, told(point)))))));
+        : shape('circle', { class: 'mark', cx: places[k][0], cy: places[k][1], r: 3 }, shape('title', {}, told(point)))))));
   });
   return figureOf(chart.title, svg, chart.series.map((series) => series.name), (chart.notes || []).join(' '), chart.series.map((series) => series.kind));
 }
