@@ -18,7 +18,18 @@ from hopgate.core import write_atomic
 from hopgate.optimizers import SharedStudy, StudySpec, Trial
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["hopgate.optimizers.study_record", "optuna", "pytest"])
+_processes.set_forkserver_preload(  # what takes long to import, once for all workers
+    [
+        "hopgate.optimizers.study_postgresql",
+        "hopgate.optimizers.study_record",
+        "alembic.command",
+        "optuna.samplers._tpe.sampler",
+        "optuna.storages._rdb.models",
+        "psycopg",
+        "pytest",
+        "sqlalchemy.dialects.postgresql.psycopg",
+    ]
+)
 
 SPACE: dict[str, tuple[Any, ...]] = {"demos": (0, 1, 2, 4), "k": (1, 3, 5), "form": ("question", "keywords", None)}
 TRIALS = 12
