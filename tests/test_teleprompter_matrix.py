@@ -304,3 +304,55 @@ def test_decisions_are_the_fitted_ones(program: str, index: Any) -> None:
     assert run(student)[0] != run(plain)[0]
     kept = {one for decisions in run(student)[0] for one in decisions}
     assert {step for step, _, was_kept in kept if was_kept} and {step for step, _, was_kept in kept if not was_kept}
+
+
+# --- what DSPy makes of compiled programs -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled(index: Any) -> ActiveQA:
+    with dspy.context(lm=scripted_lm(answers)):
+        teleprompter = dspy.BootstrapFewShot(METRIC, max_bootstrapped_demos=1, max_labeled_demos=0)
+        return teleprompter.compile(active(index), trainset=trainset())
+
+
+def test_a_compiled_program_inside_a_users_module_is_frozen_until_it_is_told_otherwise(
+    compiled: ActiveQA, index: Any, tmp_path: Path
+) -> None:
+    mine = Nested(compiled)
+    assert mine.dump_state() == {}  # DSPy: nothing of it would be saved
+    mine.qa._compiled = False
+    mine.save(tmp_path / "mine.json")
+    loaded = Nested(active(index, blank=True))
+    loaded.load(tmp_path / "mine.json")
+    assert loaded.qa.dump_state() == compiled.dump_state()
+    assert run(loaded) == run(compiled)
+    assert Dr3(compiled).dump_state()  # our own wrappers do it themselves
+
+
+def test_a_compiled_program_is_compiled_further_once_it_is_told_so(compiled: ActiveQA) -> None:
+    prompter = scripted_lm(proposes, continues_assistant=False)
+    with dspy.context(lm=scripted_lm(answers)):
+        with pytest.raises(AssertionError, match="uncompiled"):
+            TELEPROMPTERS["BootstrapFewShot"](compiled, trainset(), prompter)
+        compiled._compiled = False
+        further = TELEPROMPTERS["GEPA"](compiled, trainset(), prompter)
+    assert fitted(further) == fitted(compiled)
+    assert [predictor.demos for predictor in further.predictors()] == [p.demos for p in compiled.predictors()]
+
+
+def test_labelled_demos_do_not_move_what_is_drafted(index: Any) -> None:
+    """Demos of whole questions stand where an answer is written, so that drafts of hops do not change."""
+    student = active(index)
+    labelled = dspy.LabeledFewShot(k=2).compile(student, trainset=trainset())
+    before, after = (run(program)[2] for program in (student, labelled))
+    drafts = [[prompt for prompt in prompts if re.search(r"Conclusion \d+:$", prompt)] for prompts in (before, after)]
+    assert drafts[0] and drafts[0] == drafts[1] and before != after
+
+
+def test_one_lm_a_role_is_refused_by_simba(index: Any) -> None:
+    """SIMBA samples with one LM for all predictors, and DSPy says so where they have several."""
+    student = escalation(index)
+    student.recall.lm = scripted_lm(answers)
+    with dspy.context(lm=scripted_lm(answers)), pytest.raises(ValueError, match="Multiple LMs"):
+        simba(student, trainset(), scripted_lm(proposes))
