@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 import dspy
 
 from ..core import InputError
-from ..programs import ActiveQA, Escalation, Trajectory
-from .nested import decider_in, solver_in
+from ..programs import ActiveQA, Escalation, Solver, Trajectory
+from .nested import decider_in, solver_in, solvers_in
 
 DemoKind = Literal["trajectories", "predictors"]
 """Whole trajectories as worked examples, or demos of each predictor."""
@@ -57,7 +57,8 @@ class InstructionSet:
 
     def apply(self, program: dspy.Module) -> None:
         """Put them into a program."""
-        for name, predictor in program.named_predictors():
+        predictors: Any = program.named_predictors()
+        for name, predictor in predictors:
             if name in self.instructions:
                 predictor.signature = predictor.signature.with_instructions(self.instructions[name])
 
@@ -76,7 +77,7 @@ def demo_kinds(program: dspy.Module, wanted: DemoKind | Literal["both"] | None) 
         raise InputError(f"`demos` is one of {', '.join(get_args(DemoKind))}, both, or None, got {wanted!r:.60}")
     solver = solver_in(program)
     # Of a module around a solver the predictions need not have the solver's trajectory.
-    able = solver is program and _takes_examples(solver)
+    able = solver is not None and solver is program and _takes_examples(solver)
     if not able and wanted in ("trajectories", "both"):
         raise InputError(f"{type(program).__name__} does not show whole trajectories; give demos='predictors'")
     if wanted is None:
@@ -190,11 +191,8 @@ def uncompiled(program: dspy.Module) -> dspy.Module:
     return copied
 
 
-def _takes_examples(solver: Any) -> bool:
-    own = getattr(solver, "solver", None)
-    return any(
-        "examples" in type(part.settings.values).model_fields for part in (solver, own) if hasattr(part, "settings")
-    )
+def _takes_examples(solver: Solver) -> bool:
+    return any("examples" in type(part.settings.values).model_fields for part in solvers_in(solver))
 
 
 def _teacher(student: dspy.Module, kind: DemoKind) -> dspy.Module:
@@ -207,7 +205,8 @@ def _teacher(student: dspy.Module, kind: DemoKind) -> dspy.Module:
 
 
 def _instructions(program: dspy.Module) -> dict[str, str]:
-    return {name: predictor.signature.instructions for name, predictor in program.named_predictors()}
+    predictors: Any = program.named_predictors()
+    return {name: predictor.signature.instructions for name, predictor in predictors}
 
 
 def _by_mipro(

@@ -20,8 +20,6 @@ compared on: a demo would otherwise hold the answer.
 
 from __future__ import annotations
 
-import random
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,12 +29,12 @@ from typing import Any, Literal
 import dspy
 from dspy.teleprompt import Teleprompter
 
-from ..core import InputError, user_path
+from ..core import InputError
 from ..evaluation.budget import Budget
 from .candidates import DemoKind, Proposer, demo_kinds, uncompiled
 from .joint_choice import choose, ranked, summaries
-from .joint_estimate import Estimate, estimate_of
-from .joint_manifest import check_folder, fingerprint_of
+from .joint_estimate import Estimate, estimate_of, proposing_of
+from .joint_manifest import check_folder, fingerprint_of, folder_at
 from .joint_record import Asked, CandidateFailed, Recorder, Stopped, has_thresholds, metric_of, score_of
 from .joint_result import FrontPoint, JointResult
 from .joint_space import changed, identity_of, original_of, space_of
@@ -151,8 +149,10 @@ class JointOptimizer(Teleprompter):
         self.metric, self._bootstrap_metric = metric, metric_of(metric)
         self.race = Race(tuple(racing), error)
         self.rule: Rule = rule or Tradeoff(0.05)
-        self.space, self.demo_sets, self.demos, self.demo_size = space, demo_sets, demos, demo_size
-        self.instructions, self.instruction_sets = instructions, instruction_sets if instructions else 0
+        self.space, self.demo_sets, self.demo_size = space, demo_sets, demo_size
+        self.demos: DemoKind | Literal["both"] | None = demos
+        self.instructions: Proposer | None = instructions
+        self.instruction_sets = instruction_sets if instructions else 0
         self.prompt_model, self.trials, self.leaves, self.finalists = prompt_model, trials, leaves, finalists
         self.retries, self.folder, self.storage, self.seed = retries, folder, storage, seed
         self.budget, self.on_progress = budget or Budget(), on_progress
@@ -229,8 +229,6 @@ class JointOptimizer(Teleprompter):
                         work.racing.questions[:first],
                     )
             after = work.ledger.spent
-            predictors, learning = len(student.predictors()), len(work.learning)
-            written = {"mipro": self.instruction_sets * predictors + 10, "copro": predictors, "gepa": 6}
             return estimate_of(
                 widest,
                 candidates=self.trials,
@@ -238,18 +236,13 @@ class JointOptimizer(Teleprompter):
                 finalists=min(self.finalists, max(0, self.trials - 1)),
                 validation=len(val) if val else 0,
                 leaves=self.leaves,
-                proposing=(self._answered(learning, predictors), written.get(self.instructions or "", 0)),
+                proposing=proposing_of(
+                    student, len(work.learning), self.demo_sets, self.instructions, self.instruction_sets
+                ),
                 probe=trees,
                 seconds=after.seconds - before.seconds,
                 tokens=after.tokens - before.tokens,
             )
-
-    def _answered(self, learning: int, predictors: int) -> int:
-        """Questions that proposing answers, at most."""
-        few = min(learning, 20)
-        sets = self.instruction_sets
-        judged = {"copro": few * (sets + 1) * predictors, "gepa": few * (sets + 1) + 6 * sets}
-        return self.demo_sets * learning + judged.get(self.instructions or "", 0)
 
     @contextmanager
     def _at_work(
@@ -267,7 +260,8 @@ class JointOptimizer(Teleprompter):
         has_thresholds(student)
         kinds = demo_kinds(student, self.demos) if self.demo_sets else ()
         space = space_of(student, self.space, demos=self.demo_sets, instructions=self.instruction_sets)
-        racing, learning = self._split(asked)
+        prompted = bool(self.demo_sets or self.instructions)
+        racing, learning = asked.split(self.race.rungs[-1], apart=prompted, seed=self.seed)
         rungs = (*(rung for rung in self.race.rungs if rung < len(racing)), len(racing))
         race = replace(self.race, rungs=rungs)
         prints = fingerprint_of(
@@ -285,7 +279,7 @@ class JointOptimizer(Teleprompter):
         )
         first = original_of(student, space)
         spec = StudySpec("joint", _DIRECTIONS, space, prints, seed=self.seed, first=(first,))
-        with _folder(self.folder) as folder:
+        with folder_at(self.folder) as folder:
             check_folder(folder, {**prints, "space": {name: list(values) for name, values in space.items()}})
             ledger = Ledger(folder / "spent", self.budget)
             work = Work(
@@ -298,16 +292,6 @@ class JointOptimizer(Teleprompter):
             )  # fmt: skip
             self._finished: tuple[FinishedTrial, ...] = ()
             yield work, val, spec, folder / "study.log" if self.storage is None else self.storage
-
-    def _split(self, asked: Asked) -> tuple[Asked, Asked]:
-        """Racing questions, and those that prompts are learned from."""
-        order = list(range(len(asked)))
-        random.Random(self.seed).shuffle(order)
-        last, apart = self.race.rungs[-1], 0
-        if self.demo_sets or self.instructions:
-            apart = max(len(order) - last, max(1, len(order) // 3))
-        racing = order[: min(last, len(order) - apart)]
-        return asked.take(racing), asked.take(order[len(order) - apart :])
 
     def _tell(self, ledger: Ledger) -> None:
         if self.on_progress is not None:
@@ -340,14 +324,3 @@ class JointOptimizer(Teleprompter):
     def _known(self, study: SharedStudy) -> tuple[FinishedTrial, ...]:
         self._finished = study.finished()
         return self._finished
-
-
-@contextmanager
-def _folder(path: str | Path | None) -> Iterator[Path]:
-    if path is not None:
-        folder = user_path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="hopgate-joint-") as name:
-        yield Path(name)

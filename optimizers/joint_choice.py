@@ -136,7 +136,7 @@ def ranked(candidates: Sequence[CandidateSummary], rule: Rule) -> list[Candidate
 
 
 def on_others(one: CandidateSummary) -> tuple[float, float]:
-    """Score and cost of a candidate on questions that its thresholds were not fitted on, of validation if there were."""
+    """Score and cost of a candidate on other questions than its thresholds were fitted on: validation, if there was."""
     if one.validated is not None and one.validated_cost is not None:
         return one.validated, one.validated_cost
     return one.held_out, one.held_out_cost

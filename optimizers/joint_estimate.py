@@ -9,6 +9,7 @@ import dspy
 
 from ..programs import Escalation
 from .joint_record import has_thresholds
+from .joint_work import LEARNED
 from .nested import decider_in
 from .tree_schema import Tree
 
@@ -91,6 +92,18 @@ def estimate_of(
         (low, high * calls * trees + answered * calls + written),
         (0, high * searches * trees + answered * searches),
     )
+
+
+def proposing_of(
+    program: dspy.Module, learning: int, demo_sets: int, instructions: str | None, instruction_sets: int
+) -> tuple[int, int]:
+    """Questions that proposing prompts answers, and LM calls that it writes with, at most."""
+    few, predictors = min(learning, LEARNED), len(program.predictors())
+    answered = {"copro": few * (instruction_sets + 1) * predictors, "gepa": few * (instruction_sets + 1)}
+    # MIPROv2 also summarises the data and the program; GEPA reflects on minibatches of three, each tried twice.
+    answered["gepa"] = answered["gepa"] + 6 * instruction_sets
+    written = {"mipro": (instruction_sets + 2) * predictors + 10, "copro": predictors, "gepa": 6 * instruction_sets}
+    return demo_sets * learning + answered.get(instructions or "", 0), written.get(instructions or "", 0)
 
 
 def _worst(program: dspy.Module) -> tuple[int, int] | None:

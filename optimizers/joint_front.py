@@ -56,7 +56,7 @@ class Record:
 
     def __init__(self, trees: Sequence[Tree], original: Thresholds, score: Score) -> None:
         self.trees = tuple(trees)
-        self._score = score
+        self._score: Score = score
         self.boxes = Boxes(self.trees, score)
         self.original = {step: original[step] for step in self.boxes.steps}
         self.decides = any(tree.nodes for tree in self.trees)

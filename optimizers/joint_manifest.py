@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import dspy
 
-from ..core import InputError, StateError, write_atomic
+from ..core import InputError, StateError, user_path, write_atomic
 from ..evaluation.provenance import describe_data, describe_run
 from ..evaluation.question_digest import questions_digest
 from ..evaluation.questions import Question
@@ -63,6 +65,18 @@ def metric_name(metric: Any) -> str:
         return f"{metric.__module__}.{metric.__qualname__}"
     fields = getattr(type(metric), "__dataclass_fields__", None)
     return repr(metric) if fields is not None else f"{type(metric).__module__}.{type(metric).__qualname__}"
+
+
+@contextmanager
+def folder_at(path: str | Path | None) -> Iterator[Path]:
+    """A folder, made if it is missing; a temporary one, removed at the end, where none is named."""
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="hopgate-joint-") as name:
+            yield Path(name)
+        return
+    folder = user_path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
 
 
 def check_folder(folder: Path, about: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,20 @@ class Asked:
     def __len__(self) -> int:
         return len(self.questions)
 
-    def take(self, places: Sequence[int]) -> Asked:
-        """Some of them, in this order."""
+    def split(self, most: int, *, apart: bool, seed: int) -> tuple[Asked, Asked]:
+        """Those that candidates are compared on, and those that prompts are learned from, in an order that is drawn.
+
+        Args:
+            most: How many to compare on.
+            apart: Whether prompts are learned at all: from the rest, or from a third where less is left.
+            seed: Of the order.
+        """
+        order = list(range(len(self)))
+        random.Random(seed).shuffle(order)
+        rest = max(len(order) - most, max(1, len(order) // 3)) if apart else 0
+        return self._take(order[: min(most, len(order) - rest)]), self._take(order[len(order) - rest :])
+
+    def _take(self, places: Sequence[int]) -> Asked:
         some = Asked([], answers_needed=False, what="")
         some.examples = [self.examples[place] for place in places]
         some.questions = [self.questions[place] for place in places]
@@ -106,6 +119,7 @@ def score_of(metric: Any, asked: Asked) -> Score:
         for question, example in zip(asked.questions, asked.examples, strict=True)
     }
     known: dict[tuple[str, str, int, int], float] = {}
+    measure: Any = metric
 
     def score(tree: Tree, leaf: Leaf) -> float:
         key = (tree.id, leaf.answer, leaf.retrievals, leaf.lm_calls)
@@ -114,7 +128,7 @@ def score_of(metric: Any, asked: Asked) -> Score:
             cost = Cost(leaf.retrievals, leaf.lm_calls, leaf.prompt_tokens, leaf.completion_tokens)
             prediction = dspy.Prediction(answer=leaf.answer.replace(QUESTION, text), cost=cost)
             try:
-                value = float(metric(example, prediction))
+                value = float(measure(example, prediction))
             except Exception as error:
                 raise InputError(
                     f"the metric failed on question {tree.id!r} ({type(error).__name__}: {str(error)[:200]}); it is "

@@ -9,10 +9,9 @@ import dspy
 
 from ..core import InputError
 from ..evaluation.provenance import describe_program
-from ..programs import Solver
 from .candidates import uncompiled
 from .fitting import SETTING_OF
-from .nested import solver_in
+from .nested import solver_in, solvers_in
 
 PROMPTS = ("demos", "instructions")
 """Parameters that name a set of candidates by its number; 0 is the program's own."""
@@ -53,8 +52,9 @@ def space_of(
         chosen: Mapping[str, Sequence[Any]] = {name: CHOICES[name] for name in CHOICES if name in own}
         if own.get("rerank") == "none":
             chosen = {name: values for name, values in chosen.items() if name != "depth"}
-        decider = next((part for _, part in program.named_sub_modules(Solver) if hasattr(part, "decomposer")), None)
-        if getattr(decider, "decomposer", None) is not None:  # an object of one's own decides in place of the setting
+        if any(
+            getattr(part, "decomposer", None) is not None for part in solvers_in(program)
+        ):  # an object of one's own decides in place of the setting
             chosen = {name: values for name, values in chosen.items() if name != "decomposer"}
     elif isinstance(wanted, Mapping):
         chosen = wanted
@@ -90,7 +90,7 @@ def settings_in(program: dspy.Module) -> dict[str, Any]:
     solver = solver_in(program)
     found: dict[str, Any] = {}
     if solver is not None:
-        for _, part in solver.named_sub_modules(Solver):
+        for part in solvers_in(solver):
             values = part.settings.values.model_dump(mode="json")
             found = {**values, **found}
     return found

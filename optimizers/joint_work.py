@@ -26,7 +26,7 @@ from .rules import Rule
 from .study import FinishedTrial, Trial
 from .tree_schema import Tree
 
-_LEARNED = 20
+LEARNED = 20
 """Questions at most that proposers of instructions answer."""
 
 
@@ -125,7 +125,7 @@ class Work:
             found = propose_instructions(
                 self.prompts.instructions or "mipro",
                 self.student,
-                self.learning.examples[:_LEARNED],
+                self.learning.examples[:LEARNED],
                 self.prompts.metric,
                 count=self.prompts.count,
                 seed=self.seed,

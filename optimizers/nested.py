@@ -12,14 +12,19 @@ from ..programs import ActiveQA, Cost, Solver
 from ..programs.metering import Meter
 
 
+def solvers_in(program: Any) -> list[Solver]:
+    """All solvers that a program is or holds, the outer ones first."""
+    return [module for _, module in program.named_sub_modules(Solver) if isinstance(module, Solver)]
+
+
 def solver_in(program: dspy.Module) -> Solver | None:
     """The solver that a program is or holds, with its settings; of a solver within another one, the outer.
 
     Raises:
         InputError: There are several side by side, or it is frozen as a compiled part of another module.
     """
-    found = [module for _, module in program.named_sub_modules(Solver)]
-    inside = {id(part) for outer in found for _, part in outer.named_sub_modules(Solver) if part is not outer}
+    found = solvers_in(program)
+    inside = {id(part) for outer in found for part in solvers_in(outer) if part is not outer}
     outermost = [module for module in found if id(module) not in inside]
     if len(outermost) > 1:
         kinds = ", ".join(type(module).__name__ for module in outermost)
@@ -40,7 +45,7 @@ def decider_in(program: dspy.Module) -> ActiveQA | None:
     Raises:
         InputError: There are several.
     """
-    found = [module for _, module in program.named_sub_modules(ActiveQA)]
+    found = [solver for solver in solvers_in(program) if isinstance(solver, ActiveQA)]
     if len(found) > 1:
         name = type(program).__name__
         raise InputError(f"{name} holds {len(found)} solvers with thresholds; compile each on its own")
@@ -87,7 +92,7 @@ class _SolverCosts(BaseCallback):
         if instance is self._solver:
             self._begun[call_id] = len(self._meter.history)
 
-    def on_module_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
+    def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         start = self._begun.pop(call_id, None)
         if start is None:
             return

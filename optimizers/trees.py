@@ -24,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any
 
+import dspy
+
 from ..core import InputError, StateError
 from ..core.texts import encodable
 from ..evaluation.attempts import HISTORY, Outcome, QuestionMeter, answer_question, global_history, trim_history
@@ -34,7 +36,8 @@ from ..evaluation.questions import Question
 from ..evaluation.recorded_trajectories import recorded_answer
 from ..evaluation.run_schema import DataHeader, Failure
 from ..evaluation.scoring import score_answer
-from ..programs import ActiveQA, Draft, Memo, Step, ThresholdGate
+from ..programs import Cost, Draft, Memo, Step, ThresholdGate
+from .nested import decider_in, solvers_in
 from .policy_features import observed
 from .tree_files import Trees, appending, read_trees
 from .tree_schema import Leaf, Node, Path, Tree, TreesHeader
@@ -64,7 +67,7 @@ class TreeProgress:
 
 
 def record_trees(
-    program: ActiveQA,
+    program: dspy.Module,
     questions: Iterable[Question],
     path: str | FilePath,
     *,
@@ -84,7 +87,8 @@ def record_trees(
     the same arguments. A question that fails is recorded as such; what would meet every question is raised.
 
     Args:
-        program: The program; its thresholds do not matter.
+        program: The program, or one that holds a single solver with thresholds, whose decisions are then explored; its
+            thresholds do not matter.
         questions: The questions; their ids are unique.
         path: The file to write or to resume.
         leaves: Limit on the leaves of a question.
@@ -142,12 +146,13 @@ def record_trees(
 
 
 def _steps(program: Any) -> tuple[Step, ...]:
-    if not isinstance(program, ActiveQA):
+    solver = decider_in(program) if isinstance(program, dspy.Module) else None
+    if solver is None:
         raise InputError(
             f"decision trees are recorded of programs with thresholds, ActiveQA and Escalation, and not of "
             f"{type(program).__name__}"
         )
-    found: tuple[Step, ...] = tuple(step for step in program.steps if program.gate_at(step).needs_confidence)
+    found: tuple[Step, ...] = tuple(step for step in solver.steps if solver.gate_at(step).needs_confidence)
     if not found:
         raise InputError("no gate of the program needs a confidence, so there is nothing to explore")
     return found
@@ -186,10 +191,14 @@ class _Exploring:
     """The tree of one question while it is explored."""
 
     def __init__(
-        self, program: ActiveQA, steps: tuple[Step, ...], question: Question, spending: Spending, retries: int
+        self, program: dspy.Module, steps: tuple[Step, ...], question: Question, spending: Spending, retries: int
     ) -> None:
         self._program = copy.deepcopy(program)
-        self._program.memo = self._memo = Memo()
+        self._solver: Any = decider_in(self._program)
+        self._memos: list[Memo] = []
+        for solver in solvers_in(self._program):
+            solver.memo = memo = Memo()
+            self._memos.append(memo)
         self._steps = steps
         self._question = question
         self._meter_for = lambda: QuestionMeter(spending)
@@ -225,13 +234,13 @@ class _Exploring:
         return Tree(self._question.id, tuple(self._nodes), tuple(self._leaves), exact=False, complete=False)
 
     def _answer(self, start: Path) -> tuple[Leaf | None, Failure | None]:
-        before = self._memo.made
+        before = self._made()
         gate = _Forced((), self._node)
 
         def answer(*, question: str) -> Any:
             nonlocal gate
             gate = _Forced(tuple(kept for _, kept in start), self._node)
-            self._program.gates = {**self._program.gates, **dict.fromkeys(self._steps, gate)}
+            self._solver.gates = {**self._solver.gates, **dict.fromkeys(self._steps, gate)}
             return self._program(question=question)
 
         outcome = answer_question(answer, self._question.question, self._meter_for(), retries=self._retries, backoff=1)
@@ -245,9 +254,12 @@ class _Exploring:
                 f"question {self._question.id!r}: the program decides otherwise when it is asked again; give it a "
                 "temperature of 0 and parts of its own that always do the same"
             )
-        made = self._memo.made
+        made = self._made()
         new = (made.lm_calls - before.lm_calls, made.retrievals - before.retrievals)
         return self._leaf(path, outcome, new), None
+
+    def _made(self) -> Cost:
+        return sum((memo.made for memo in self._memos), Cost())
 
     def _path(self, made: list[tuple[Node, bool]]) -> Path:
         path: Path = ()

@@ -13,8 +13,8 @@ from hopgate.evaluation import Question
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.optimizers import JointOptimizer
 
-TRAIN = [Question(str(n), f"Who is the uncle of number {n}?", (f"Bert-{n}",)) for n in range(30)]
-VAL = [Question(str(n), f"Who is the uncle of number {n}?", (f"Bert-{n}",)) for n in range(100, 108)]
+TRAIN = [Question(str(n), f"Who is the uncle of number {n}?", (f"Bert-{n}",)) for n in range(16)]
+VAL = [Question(str(n), f"Who is the uncle of number {n}?", (f"Bert-{n}",)) for n in range(100, 104)]
 
 
 def search(query: str, k: int) -> list[Passage]:
@@ -56,9 +56,9 @@ def lm_of() -> dspy.LM:
 
 
 def optimizer(folder: Path | None = None, **changes: Any) -> JointOptimizer:
-    """A small optimizer: 4 candidates, racing over 5 and 10 questions, without demos."""
+    """A small optimizer: 3 candidates, racing over 4 and 8 questions, without demos."""
     given: dict[str, Any] = {
-        "folder": folder, "racing": (5, 10), "trials": 4, "demo_sets": 0, "space": {"k": (1, 2), "max_hops": (1, 4)},
+        "folder": folder, "racing": (4, 8), "trials": 3, "leaves": 5, "demo_sets": 0, "space": {"k": (1, 2)},
     }  # fmt: skip
     return JointOptimizer(**{**given, **changes})
 
