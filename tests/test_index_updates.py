@@ -202,7 +202,7 @@ def test_update_of_another_process_is_kept(tmp_path: Path, checkpoint: Path) -> 
     two.compact()
     assert len(two) == len(one) == 14
     assert one.search("who", 99) == two.search("who", 99)
-    build(tmp_path / "index", ALL[:3], make_checkpoint(tmp_path / "other", seed=1))
+    build(tmp_path / "index", ALL[:3], make_checkpoint(tmp_path / "other", seed=1), replace=True)
     with pytest.raises(IndexStoreError, match="another checkpoint"):
         one.add(ALL[20:22])
 
