@@ -41,8 +41,8 @@ def _rungs(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--lm-set", "lm_options", metavar="NAME=VALUE", multiple=True, help="An option of the LM: temperature=0.")
 @click.option("--cache", is_flag=True, help="Let DSPy's cache answer.")
 @click.option(
-    "--optimizer", type=click.Choice(["tau", "policy", "joint"]), default="tau", show_default=True,
-    help="Thresholds, a policy that starts from them, or prompts and settings with thresholds.",
+    "--optimizer", type=click.Choice(["tau", "policy", "joint", "calibration"]), default="tau", show_default=True,
+    help="Thresholds; a policy that starts from them; prompts and settings too; or a compiled program for another LM.",
 )  # fmt: skip
 @click.option(
     "--metric", type=click.Choice(["em", "f1"]), default="em", show_default=True, help="What is a good answer."
@@ -50,10 +50,15 @@ def _rungs(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--penalty", metavar="X", type=float, help="What a search is worth in score.  [default: 0.05]")
 @click.option("--within", metavar="X", type=float, help="Instead: fewest searches with a score of X below the best.")
 @click.option("--budget-retrievals", metavar="N", type=float, help="Instead: best score with N searches a question.")
+@click.option(
+    "--calibrate", type=click.Choice(["platt", "isotonic", "temperature"]), help="Thresholds as probabilities, by this."
+)
 @click.option("--split", metavar="NAME", help="Split of the data set.")
 @click.option("--config", metavar="NAME", help="Configuration of a data set on the hub: distractor, fullwiki, ...")
 @click.option("--sample", metavar="N", type=click.IntRange(min=1), help="Draw so many questions.")
-@click.option("--seed", metavar="S", type=int, default=0, show_default=True, help="Of all that is drawn.")
+@click.option(
+    "--seed", metavar="S", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn."
+)
 @click.option("--first", metavar="N", type=click.IntRange(min=1), help="Only the first N questions.")
 @click.option("--rows", metavar="A:B", callback=rows_option, help="Only questions A to B, counted from 1.")
 @click.option("--valid", metavar="DATA", help="Questions to measure on.  [default: TRAIN, if --valid-rows is given]")
@@ -144,6 +149,7 @@ def _recorded(job: Job, lm: Any) -> Any:
             valid=job.valid,
             optimizer=job.options["optimizer"],
             rule=job.rule,
+            calibration=job.options["calibrate"],
             metric=job.options["metric"],
             folds=job.options["folds"],
             seed=job.options["seed"],
@@ -181,9 +187,10 @@ def _save(job: Job, compiled: Any, lm: Any) -> Any:
     from ..optimizers.compiled import save_program
     from ..optimizers.compiled_manifest import CompiledData
 
-    named = ("leaves", "folds", "seed", "trials", "racing", "demo_sets", "instructions")
+    named = ("leaves", "folds", "seed", "calibrate", "trials", "racing", "demo_sets", "instructions")
     options = {name: job.options[name] for name in named if job.options[name] is not None}
-    options |= {"rule": type(job.rule).__name__, **asdict(job.rule)}  # type: ignore[call-overload]
+    if job.options["optimizer"] != "calibration":
+        options |= {"rule": type(job.rule).__name__, **asdict(job.rule)}  # type: ignore[call-overload]
     return save_program(
         compiled.program,
         job.out,
@@ -213,7 +220,7 @@ def _bar(total: int) -> Iterator[Callable[[Any, Any], None]]:
             if progress.errors:
                 parts.insert(0, f"{progress.errors:,} failed")
             if best is not None:
-                parts.append(f"best so far {best.score:.3f} at {best.retrievals:.2f} searches")
+                parts.append(f"best EM so far {best.score:.3f} at {best.retrievals:.2f} searches")
             bar.update(task, completed=progress.done, description=", ".join(parts))
 
         yield show

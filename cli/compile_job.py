@@ -58,7 +58,7 @@ def job_of(questions: str, out: str, **options: Any) -> Job:
     work = user_path(options["work"]) if options["work"] is not None else target.with_name(f"{target.stem}.work")
     for place in (target, work / "trees.jsonl"):
         _check_writable(place)
-    _check_joint(options)
+    _check_options(options)
     rule = _rule(options)
     budget = Budget(options["max_calls"], options["max_usd"], options["max_seconds"], options["max_tokens"])
     if options["first"] is not None and options["rows"] is not None:
@@ -85,13 +85,19 @@ def job_of(questions: str, out: str, **options: Any) -> Job:
             from ..optimizers.compiled_recording import solver_with_thresholds
 
             solver_with_thresholds(job.program)
+            if options["optimizer"] == "calibration":
+                from ..optimizers.compiled_calibration import calibrated_gates
+
+                calibrated_gates(job.program)
     return job
 
 
-def _check_joint(options: dict[str, Any]) -> None:
+def _check_options(options: dict[str, Any]) -> None:
     from ..core import InputError
 
     given = [f"--{name.replace('_', '-')}" for name in _OF_JOINT if options[name] is not None]
+    if options["calibrate"] is not None and options["optimizer"] not in ("tau", "calibration"):
+        raise InputError("--calibrate is an option of --optimizer tau and calibration; leave it out")
     if options["optimizer"] != "joint":
         if given:
             raise InputError(f"{given[0]} is an option of --optimizer joint; leave it out")
@@ -136,6 +142,8 @@ def _rule(options: dict[str, Any]) -> Rule:
         raise InputError(f"{' and '.join(given)} are different rules; leave all but one out")
     if options["optimizer"] == "policy" and given not in ([], ["--penalty"]):
         raise InputError(f"a policy is trained for a penalty on searches; give it --penalty in place of {given[0]}")
+    if options["optimizer"] == "calibration" and given:
+        raise InputError(f"--optimizer calibration keeps the program's probabilities; leave {given[0]} out")
     penalty, within, budget = values
     try:
         if within is not None:

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from .compile import Job
 
 
+_CHOSEN = {
+    "tau": "Thresholds",
+    "policy": "Policy, trained from the thresholds",
+    "joint": "Chosen",
+    "calibration": "Probabilities",
+}
+
+
 def tell_estimate(job: Job, as_json: bool) -> None:
     """Print what would be recorded, without an LM."""
     if job.options["optimizer"] == "joint":
@@ -73,10 +81,9 @@ def report(job: Job, compiled: Any, manifest: Any, as_json: bool) -> None:
         write_json({"out": str(job.out), **manifest_adapter().dump_python(manifest, mode="json")})
         return
     metric = job.options["metric"].upper()
-    what = {"tau": "Thresholds", "policy": "Policy, trained from the thresholds", "joint": "Chosen"}
     chosen = ", ".join(f"{name} {_value(value)}" for name, value in compiled.settings.items())
     kept = " (the original ones: nothing was gained)" if compiled.kept_original else ""
-    click.echo(f"{what[job.options['optimizer']]}: {chosen}{kept}")
+    click.echo(f"{_CHOSEN[job.options['optimizer']]}: {chosen}{kept}")
     where = compiled.original_on or compiled.measured_on
     told = (("Compiled", compiled.measured_on, compiled.held_out), ("Original", where, compiled.original))
     for title, place, measured in told:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from .budget_lines import BudgetLines, budget_lines
 from .calibration import CalibratedGate, Calibrator, Quality, calibrate, fit_calibrator, quality
 from .compiled import ProgramFile, load_program, read_program, save_program
+from .compiled_figures import Compiled, Measured
+from .compiled_joint import compile_joint
 from .compiled_manifest import CompiledData, Manifest, ManifestPoint
-from .compiled_recorded import Compiled, Measured, compile_recorded
+from .compiled_recorded import compile_recorded
 from .compiled_recording import Recorder
 from .curve import Curve, Point, Score, Thresholds, evaluate_at, scored_by, tau_curve
 from .fitting import SETTING_OF, Fitted, drafts_as_trees, fit_tau
@@ -81,6 +83,7 @@ __all__ = [
     "always",
     "budget_lines",
     "calibrate",
+    "compile_joint",
     "compile_recorded",
     "curve_chart",
     "drafts_as_trees",

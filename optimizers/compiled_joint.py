@@ -9,8 +9,8 @@ from ..core import HopgateError
 from ..evaluation.questions import Question
 from ..evaluation.statistics import Interval
 from ..programs import Solver
+from .compiled_figures import Compiled, Measured
 from .compiled_manifest import ManifestPoint
-from .compiled_recorded import Compiled, Measured
 from .curve import Point
 from .fitting import SETTING_OF
 from .joint import JointOptimizer
@@ -38,9 +38,7 @@ def compile_joint(
         raise HopgateError(f"no candidate was evaluated ({stopped}); the same command goes on")
     summary = next((one for one in found.candidates if one.candidate == found.chosen.candidate), None)
     held_out, where = (None, "no other questions") if summary is None else _held_out(summary)
-    notes = (
-        [] if summary is None or held_out is None else ["the candidate was chosen by these figures"]
-    )
+    notes = [] if summary is None or held_out is None else ["the candidate was chosen by these figures"]
     return Compiled(
         program=made,
         settings=_settings(found.chosen),

@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from ..core import InputError
+from ..evaluation.question_digest import questions_digest
 from ..evaluation.questions import Question
 from ..evaluation.run_schema import DataHeader
-from ..evaluation.statistics import Interval, mean_interval
-from ..programs import ActiveQA, Solver
+from ..evaluation.statistics import Interval
+from ..programs import Solver
+from .calibration import Method, calibrate
+from .compiled_calibration import as_probabilities, recalibrated
+from .compiled_figures import Compiled, Measured, Metric, at_thresholds, measured
 from .compiled_manifest import ManifestPoint
-from .compiled_recording import Recorder, solver_with_thresholds, thresholds_of
-from .curve import Array, Boxes, Point
+from .compiled_recording import (
+    Recorder,
+    decided_by_settings,
+    solver_with_thresholds,
+    thresholds_of,
+    thresholds_of_settings,
+)
+from .curve import Boxes
 from .fitting import Fitted, fit_tau
 from .policy_training import train_policy
 from .policy_trees import evaluate_policy
@@ -33,62 +43,6 @@ FRONT = 9
 """Budgets of retrievals, from never to always, at which the front is told."""
 
 _HELD_OUT = 4  # one question of so many is held out of a policy's training
-Metric = Literal["em", "f1"]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a program does on some questions.
-
-    Attributes:
-        score: Mean score with its bootstrap interval.
-        retrievals: Searches a question likewise.
-        n: Questions.
-    """
-
-    score: Interval
-    retrievals: Interval
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A compiled program, and what it is worth.
-
-    Attributes:
-        program: The program, a copy of the one that was given.
-        settings: The thresholds that it has now, and what else was chosen for it.
-        kept_original: Whether nothing was gained, so that the original is kept.
-        measured_on: Which questions the next two are from.
-        held_out: What the compiled program does on questions that it was not fitted on; ``None`` if there are none.
-        original: What the original one does there, or on ``original_on``.
-        train: What the compiled one does on the training questions, which flatters it.
-        front: What else thresholds could do, on the training questions.
-        notes: What limits these figures, for people.
-        stopped: Why recording ended early, if it did.
-        original_on: Which questions ``original`` is from, if they are others.
-    """
-
-    program: Solver
-    settings: dict[str, Any]
-    kept_original: bool
-    measured_on: str
-    held_out: Measured | None
-    original: Measured | None
-    train: Point
-    front: tuple[ManifestPoint, ...]
-    notes: tuple[str, ...] = ()
-    stopped: str | None = None
-    original_on: str | None = None
-
-    def result(self) -> dict[str, Any]:
-        """The figures as a JSON object."""
-        named = ("settings", "kept_original", "measured_on", "original_on", "notes", "stopped")
-        figures = {name: getattr(self, name) for name in named} | {"notes": list(self.notes)}
-        for name in ("held_out", "original", "train"):
-            value = getattr(self, name)
-            figures[name] = None if value is None else asdict(value)
-        return figures
 
 
 def compile_recorded(
@@ -98,8 +52,9 @@ def compile_recorded(
     *,
     data: DataHeader,
     valid: Iterable[Question] = (),
-    optimizer: Literal["tau", "policy"] = "tau",
+    optimizer: Literal["tau", "policy", "calibration"] = "tau",
     rule: Rule | None = None,
+    calibration: Method | None = None,
     metric: Metric = "em",
     folds: int = 5,
     seed: int = 0,
@@ -114,8 +69,11 @@ def compile_recorded(
         recorder: Where the decisions are recorded.
         data: Which training questions they are.
         valid: Questions to measure on; a policy's training also stops by them.
-        optimizer: ``tau`` fits thresholds, ``policy`` trains a policy.
+        optimizer: ``tau`` fits thresholds, ``policy`` trains a policy; ``calibration`` keeps the probabilities of a
+            program with calibrated gates and fits these anew for another LM.
         rule: What to choose thresholds by; a policy takes a :class:`Tradeoff` only. By default that of .05 a retrieval.
+        calibration: Of ``tau``: states the thresholds as probabilities, by calibrators that are fitted so, where the
+            answers of a step are both right and wrong; of ``calibration``: another method than before.
         metric: The score.
         folds: Of the cross-validation, where there are no validation questions.
         seed: Of the folds, Optuna, and the questions held out.
@@ -131,93 +89,101 @@ def compile_recorded(
         raise InputError(f"{len(shared)} of the validation questions are also trained on, such as {min(shared)!r}")
     asked = [*train, *valid]
     ids = tuple(question.id for question in asked)
-    recorded = recorder.record(program, asked, replace(data, ids=ids, questions_sha256=None))
+    recorded = recorder.record(program, asked, replace(data, ids=ids, questions_sha256=questions_digest(asked)))
     trained = _of(recorded, train)
     if not trained.explored:
         raise InputError(f"{recorder.path}: none of the training questions could be recorded")
     held = _of(recorded, valid)
-    make = _with_policy if optimizer == "policy" else _with_thresholds
-    compiled = make(program, trained, held, rule, metric, folds, seed)
+    how = _How(rule, metric, folds, seed, calibration)
+    if optimizer == "calibration":
+        compiled = recalibrated(program, trained, held, metric, calibration)
+    else:
+        compiled = (_with_policy if optimizer == "policy" else _with_thresholds)(program, trained, held, how)
     return replace(compiled, notes=(*compiled.notes, *_notes(trained, len(train))), stopped=recorded.stopped)
 
 
-def _with_thresholds(
-    program: Solver, train: Trees, valid: Trees, rule: Rule, metric: Metric, folds: int, seed: int
-) -> Compiled:
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How to fit; see :func:`compile_recorded`."""
+
+    rule: Rule
+    metric: Metric
+    folds: int
+    seed: int
+    calibration: Method | None
+
+    def folds_of(self, trees: Trees) -> int:
+        """As many folds as there are questions, at most; none for one question."""
+        return min(self.folds, len(trees.explored)) if len(trees.explored) > 1 else 0
+
+
+def _with_thresholds(program: Solver, train: Trees, valid: Trees, how: _How) -> Compiled:
     before = thresholds_of(program)
-    folds = min(folds, len(train.explored)) if len(train.explored) > 1 else 0
-    fitted = fit_tau(train, rule, original=before, score=metric, folds=folds, seed=seed)
-    made, solver = _decided_by_settings(program, train)
+    fitted = _fitted(train, before, how)
+    made, solver = decided_by_settings(program, train)
     solver.settings.update(**fitted.settings)
+    notes = _unresolved(fitted)
+    after = {**thresholds_of_settings(solver), **fitted.thresholds}
+    if how.calibration is not None:
+        after = {**after, **as_probabilities(solver, fitted.thresholds, calibrate(train, method=how.calibration))}
+        if moved := _moved(train, fitted.thresholds, after):
+            notes.append(f"as probabilities the thresholds decide otherwise on {moved:,} of the training questions")
     held, original, where = None, None, "no questions that it was not fitted on"
     if valid.explored:
-        after = {**before, **fitted.thresholds}
-        held, original = (_measured(*_at(valid, thresholds, metric)) for thresholds in (after, before))
+        held = measured(*at_thresholds(valid, after, how.metric))
+        original = None if before is None else measured(*at_thresholds(valid, before, how.metric))
         where = "the validation questions"
     elif fitted.held_out is not None and fitted.held_out_cost is not None:
-        where = f"the training questions, {folds}-fold cross-validation"
-        if fitted.kept_original:
-            held = original = _measured(*_at(train, before, metric))
-        else:
-            cost = Interval(fitted.held_out_cost, None, None, fitted.held_out.n)
-            held, original = Measured(fitted.held_out, cost, fitted.held_out.n), _measured(*_at(train, before, metric))
-    notes = _unresolved(fitted)
-    front = _front(train, metric, seed)
+        where = f"the training questions, {how.folds_of(train)}-fold cross-validation"
+        n = fitted.held_out.n
+        original = None if before is None else measured(*at_thresholds(train, before, how.metric))
+        held = Measured(fitted.held_out, Interval(fitted.held_out_cost, None, None, n), n)
+        held = original if fitted.kept_original else held
+    front = _front(train, how)
     return Compiled(
         made, fitted.settings, fitted.kept_original, where, held, original, fitted.point, front, tuple(notes)
     )
 
 
-def _with_policy(
-    program: Solver, train: Trees, valid: Trees, rule: Rule, metric: Metric, folds: int, seed: int
-) -> Compiled:
+def _fitted(trees: Trees, before: Mapping[str, float] | None, how: _How) -> Fitted:
+    return fit_tau(
+        trees, how.rule, original=before or {}, score=how.metric, folds=how.folds_of(trees), seed=how.seed
+    )  # fmt: skip
+
+
+def _with_policy(program: Solver, train: Trees, valid: Trees, how: _How) -> Compiled:
+    rule = how.rule
     if not isinstance(rule, Tradeoff) or rule.cost != "retrievals":
         raise InputError("a policy is trained for a penalty on retrievals; give it a Tradeoff of them")
-    fit, held = (train, valid) if valid.explored else _split(train, seed)
+    fit, held = (train, valid) if valid.explored else _split(train, how.seed)
     before = thresholds_of(program)
-    folds = min(folds, len(fit.explored)) if len(fit.explored) > 1 else 0
-    fitted = fit_tau(fit, rule, original=before, score=metric, folds=folds, seed=seed)
+    fitted = _fitted(fit, before, how)
     trained = train_policy(
-        fit, penalty=rule.weight, score=metric, validation=held if held.explored else None, start=fitted.thresholds,
-        seeds=range(seed, seed + 3),
+        fit, penalty=rule.weight, score=how.metric, validation=held if held.explored else None,
+        start=fitted.thresholds, seeds=range(how.seed, how.seed + 3),
     )  # fmt: skip
-    made, solver = _decided_by_settings(program, train)
+    made, solver = decided_by_settings(program, train)
     solver.settings.update(**fitted.settings)
     solver.gates.update(trained.gates)
-    value = evaluate_policy(fit, trained.gate, score=metric)
-    measured, original, where = None, None, "no questions that it was not fitted on"
+    value = evaluate_policy(fit, trained.gate, score=how.metric)
+    there, original, where = None, None, "no questions that it was not fitted on"
     if held.explored:
-        found = evaluate_policy(held, trained.gate, score=metric)
-        measured, original = _measured(found.scores, found.retrievals), _measured(*_at(held, before, metric))
+        found = evaluate_policy(held, trained.gate, score=how.metric)
+        there = measured(found.scores, found.retrievals)
+        original = None if before is None else measured(*at_thresholds(held, before, how.metric))
         where = "the validation questions" if valid.explored else "training questions that were held out"
     notes = [*_unresolved(fitted), "the number of steps of training was chosen by the questions that it is measured on"]
     if trained.kept_start:
         notes.append("the policy gained nothing over thresholds, which it keeps")
     kept = trained.kept_start and fitted.kept_original
-    front = _front(fit, metric, seed)
-    return Compiled(made, fitted.settings, kept, where, measured, original, value.point, front, tuple(notes))
+    front = _front(fit, how)
+    return Compiled(made, fitted.settings, kept, where, there, original, value.point, front, tuple(notes))
 
 
-def _decided_by_settings(program: Solver, trees: Trees) -> tuple[Solver, ActiveQA]:
-    """A copy of a program in which settings decide at the steps that were explored, and the solver with them."""
-    made: Solver = program.deepcopy()
-    solver = solver_with_thresholds(made)
-    for step in trees.header.steps:
-        solver.gates.pop(step, None)
-    if "hop" in trees.header.steps:
-        solver.gate = None
-    return made, solver
-
-
-def _at(trees: Trees, thresholds: Mapping[str, float], metric: Metric) -> tuple[Array, Array]:
-    """Score and searches of each question at thresholds."""
-    boxes = Boxes(trees, metric)
-    rows, _ = boxes.rows({step: thresholds[step] for step in boxes.steps})
-    return boxes.score[rows], boxes.costs["retrievals"][rows]
-
-
-def _measured(scores: Array, retrievals: Array) -> Measured:
-    return Measured(mean_interval(scores.tolist()), mean_interval(retrievals.tolist()), len(scores))
+def _moved(trees: Trees, before: Mapping[str, float], after: Mapping[str, float]) -> int:
+    """Questions on which two sets of thresholds lead to different leaves."""
+    boxes = Boxes(trees)
+    return int((boxes.rows(before)[0] != boxes.rows({step: after[step] for step in boxes.steps})[0]).sum())
 
 
 def _of(trees: Trees, questions: Iterable[Question]) -> Trees:
@@ -232,11 +198,14 @@ def _split(trees: Trees, seed: int) -> tuple[Trees, Trees]:
     held = {explored[place].id for place in order[: len(explored) // _HELD_OUT]}
     parts = ([tree for tree in explored if (tree.id in held) is kept] for kept in (False, True))
     fit, apart = (replace(trees, trees=tuple(part)) for part in parts)
-    return fit, apart
+    steps, others = ({node.step for tree in part.explored for node in tree.nodes} for part in (fit, apart))
+    # What is decided on the questions held out alone could not be learned.
+    return (fit, apart) if others <= steps else (trees, replace(trees, trees=()))
 
 
-def _front(trees: Trees, metric: Metric, seed: int) -> tuple[ManifestPoint, ...]:
+def _front(trees: Trees, how: _How) -> tuple[ManifestPoint, ...]:
     """The best thresholds within budgets from never to always, without those that another beats."""
+    metric, seed = how.metric, how.seed
     ends = (never(trees, score=metric).retrievals, always(trees, score=metric).retrievals)
     found: dict[tuple[float, float], ManifestPoint] = {}
     for budget in np.linspace(min(ends), max(ends), FRONT).tolist():

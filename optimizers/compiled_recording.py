@@ -12,12 +12,16 @@ from ..core import HopgateError, InputError, user_path
 from ..evaluation.budget import Budget
 from ..evaluation.questions import Question
 from ..evaluation.run_schema import DataHeader
-from ..programs import ActiveQA, ActiveSettings, Solver
+from ..programs import ActiveQA, ActiveSettings, Solver, ThresholdGate
+from .calibration import CalibratedGate
 from .curve import Point, tau_curve
 from .fitting import SETTING_OF
 from .nested import decider_in
 from .tree_files import Trees, read_trees
 from .trees import TreeProgress, record_trees
+
+_OFTEN = 50
+"""Questions up to which the best point is sought after each, and then after so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class Recorder:
         retries: Further attempts after transient failures of the LM.
         retry_errors: Explore questions again that failed before.
         budget: Limits on recording.
-        on_progress: Called after each question, with the best point so far at one threshold for all steps.
+        on_progress: Called after each question, with the best EM so far at one threshold for all steps; ``None``
+            where it was not sought.
     """
 
     path: str | Path
@@ -65,7 +70,9 @@ class Recorder:
 
     def _tell(self, progress: TreeProgress) -> None:
         if self.on_progress is not None:
-            self.on_progress(progress, _best(self.path) if progress.leaves else None)
+            # Reading the file takes the longer the more it holds.
+            due = progress.done < _OFTEN or progress.done % _OFTEN == 0
+            self.on_progress(progress, _best(self.path) if progress.leaves and due else None)
 
 
 def solver_with_thresholds(program: Solver) -> ActiveQA:
@@ -103,11 +110,37 @@ def most_calls(program: Solver, settings: ActiveSettings) -> int:
     return 2 * once + int(getattr(program.settings.values, "max_lm_calls", 0))
 
 
-def thresholds_of(program: Solver) -> dict[str, float]:
-    """The thresholds in a program's settings, by step."""
-    solver = solver_with_thresholds(program)
+def thresholds_of_settings(solver: ActiveQA) -> dict[str, float]:
+    """The thresholds in a solver's settings, by step."""
     values = solver.settings.values.model_dump()
     return {step: values[SETTING_OF[step]] for step in solver.steps}
+
+
+def thresholds_of(program: Solver) -> dict[str, float] | None:
+    """The thresholds that a program decides by, in nats; ``None`` if a gate of its own comes to none."""
+    solver = solver_with_thresholds(program)
+    found = thresholds_of_settings(solver)
+    for step in solver.steps:
+        gate = solver.gate_at(step)
+        if isinstance(gate, ThresholdGate):
+            found[step] = min(0.0, gate.tau)
+        elif isinstance(gate, CalibratedGate) and step in gate.calibrators:
+            tau = gate.tau(step)
+            found[step] = 0.0 if tau is None else tau
+        elif gate.needs_confidence:
+            return None
+    return found
+
+
+def decided_by_settings(program: Solver, trees: Trees) -> tuple[Solver, ActiveQA]:
+    """A copy of a program in which settings decide at the steps that were explored, and the solver with them."""
+    made: Solver = program.deepcopy()
+    solver = solver_with_thresholds(made)
+    for step in trees.header.steps:
+        solver.gates.pop(step, None)
+    if "hop" in trees.header.steps:
+        solver.gate = None
+    return made, solver
 
 
 def _best(path: str | Path) -> Point | None:

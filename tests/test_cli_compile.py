@@ -15,10 +15,12 @@ from hopgate.cli import main
 from hopgate.evaluation.records import read_run
 from hopgate.index import read_info
 from hopgate.lms.testing import Reply, ScriptedEngine, scripted_lm
-from hopgate.optimizers import PolicyGate, evaluate_policy, load_program, read_program, read_trees
+from hopgate.optimizers import CalibratedGate, PolicyGate, evaluate_policy, load_program, read_program, read_trees
 from hopgate.programs import Direct, Escalation
 
 N = 8
+FEW = ("--leaves", "3")
+"""Leaves are what takes time here."""
 
 
 @pytest.fixture
@@ -69,10 +71,10 @@ def failure(*arguments: str) -> str:
 
 def test_thresholds(data: str, index: list[str], tmp_path: Path, lms: list[dspy.LM]) -> None:
     out = tmp_path / "program.json"
-    command = ("compile", data, *index, "--out", str(out), "--first", "6", "--lm", "openai/x", "--within", "0.02")
+    command = ("compile", data, *index, "--out", str(out), "--first", "6", *FEW, "--lm", "openai/x", "--within", "0.02")
     dry = run(*command, "--dry-run")
     assert dry.exit_code == 0 and not lms and not out.exists(), dry.output
-    assert "6 training and 0 validation questions, 0 of them recorded: at most 48 leaves" in dry.stdout
+    assert "6 training and 0 validation questions, 0 of them recorded: at most 18 leaves" in dry.stdout
     result = run(*command)
     assert result.exit_code == 0, result.output
     for part in ("Thresholds: tau_memory -", "Compiled, on the training questions, ", "EM 0.", "retrievals ", "n = 6",
@@ -122,7 +124,7 @@ def test_the_program_is_asked_and_evaluated(data: str, index: list[str], tmp_pat
 
 def test_validation_questions(data: str, index: list[str], tmp_path: Path) -> None:
     out = tmp_path / "p.json"
-    command = ("compile", data, *index, "--out", str(out), "--rows", "1:5", "--valid-rows", "6:8", "--json")
+    command = ("compile", data, *index, "--out", str(out), "--rows", "1:5", *FEW, "--json", "--valid-rows", "6:8")
     for optimizer in ("tau", "policy"):
         result = run(*command, "--optimizer", optimizer)
         assert result.exit_code == 0, result.output
@@ -130,7 +132,42 @@ def test_validation_questions(data: str, index: list[str], tmp_path: Path) -> No
         assert record["result"]["measured_on"] == "the validation questions" and record["valid"]["n"] == 3
         assert record["result"]["held_out"]["n"] == record["result"]["original"]["n"] == 3
         assert record["result"]["train"]["n"] == 5
-    assert "also trained on" in failure(*command[:-2], "5:8")
+    assert "also trained on" in failure(*command[:-1], "5:8")
+
+
+def test_probabilities_are_carried_to_another_lm(
+    data: str, index: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    made = run("compile", data, *index, "--out", str(first), *FEW, "--calibrate", "platt", "--set", "k=2")
+    assert made.exit_code == 0, made.output
+    before = load_program(first, search)
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(World(11)))
+    command = ("compile", data, *index, "--program", str(first), "--optimizer", "calibration", *FEW, "--out",
+               str(second))  # fmt: skip
+    result = run(*command, "--rows", "1:6", "--valid-rows", "7:8")
+    assert result.exit_code == 0 and "Probabilities: probability_" in result.stdout, result.output
+    assert "Compiled, on the validation questions: EM " in result.stdout
+    after = load_program(second, search)
+    assert isinstance(before, Escalation) and isinstance(after, Escalation) and after.settings.values.k == 2
+    gates = [{step: gate for step, gate in program.gates.items() if isinstance(gate, CalibratedGate)}
+             for program in (before, after)]  # fmt: skip
+    assert gates[0] and gates[0].keys() == gates[1].keys()
+    for step, gate in gates[0].items():
+        assert gate.probability == gates[1][step].probability and gate.calibrators != gates[1][step].calibrators
+    assert "no calibrated gates" in failure(*command, "--program", "escalation")
+    assert "leave --penalty out" in failure(*command, "--penalty", "1")
+    assert "--calibrate is an option of" in failure("compile", data, *index, "--out", str(tmp_path / "x.json"),
+                                                    "--optimizer", "policy", "--calibrate", "platt")  # fmt: skip
+
+
+def test_a_policy_is_replaced(data: str, index: list[str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    assert run("compile", data, *index, "--out", str(first), *FEW, "--optimizer", "policy").exit_code == 0
+    result = run("compile", data, *index, "--out", str(second), "--program", str(first), *FEW)
+    assert result.exit_code == 0 and "Original, on" not in result.stdout, result.output
+    loaded = load_program(second, search)
+    assert isinstance(loaded, Escalation) and not loaded.gates
 
 
 def test_joint(data: str, index: list[str], tmp_path: Path, lms: list[dspy.LM]) -> None:
@@ -158,7 +195,7 @@ def test_joint(data: str, index: list[str], tmp_path: Path, lms: list[dspy.LM]) 
 
 def test_a_budget_stops_with_the_best_so_far(data: str, index: list[str], tmp_path: Path, lms: list[dspy.LM]) -> None:
     out = tmp_path / "p.json"
-    command = ("compile", data, *index, "--out", str(out))
+    command = ("compile", data, *index, *FEW, "--out", str(out))
     result = run(*command, "--max-calls", "30")
     assert result.exit_code == 1 and "Stopped: the budget of 30 LM calls" in result.stderr, result.output
     recorded = len(read_trees(tmp_path / "p.work" / "trees.jsonl").explored)
@@ -184,14 +221,14 @@ def test_interrupted(data: str, index: list[str], tmp_path: Path, monkeypatch: p
         return world(prompt)
 
     monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(stopping))
-    command = ("compile", data, *index, "--out", str(tmp_path / "p.json"))
+    command = ("compile", data, *index, *FEW, "--out", str(tmp_path / "p.json"))
     result = run(*command)
     assert result.exit_code == 130 and " of 8 questions done so far and kept; the same command" in result.stderr
     assert run(*command).exit_code == 0
-    left[0] = 8
+    left[0] = 4
     command = ("evaluate", data, "--program", "direct", "--out", str(tmp_path / "r.jsonl"))
     result = run(*command)
-    assert result.exit_code == 130 and "Interrupted: 7 of 8 questions done so far" in result.stderr, result.stderr
+    assert result.exit_code == 130 and "Interrupted: 3 of 8 questions done so far" in result.stderr, result.stderr
     assert run(*command).exit_code == 0
 
 
