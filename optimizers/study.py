@@ -127,7 +127,10 @@ class SharedStudy:
             if attempt is None:
                 return None
             self._held[attempt.number] = attempt
-            return Trial(attempt.number, dict(attempt.parameters))
+            return Trial(attempt.number, self._ordered(attempt.parameters))
+
+    def _ordered(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: parameters[name] for name in self.spec.space}  # storages have orders of their own
 
     def tell(self, trial: Trial, values: Sequence[float], notes: Mapping[str, Any] | None = None) -> None:
         """Record the values of a trial.
@@ -195,7 +198,7 @@ class SharedStudy:
         """The trials with values, of all workers, by number."""
         with self._exclusive():
             return tuple(
-                FinishedTrial(known.number, dict(known.parameters), tuple(known.values), dict(known.notes))
+                FinishedTrial(known.number, self._ordered(known.parameters), tuple(known.values), dict(known.notes))
                 for known in self._record.known()
                 if known.values is not None
             )

@@ -85,8 +85,6 @@ class PostgreSQL(Place):
                     logging.getLogger("alembic").setLevel(level)  # Optuna sets it
                 self.storage = optuna.storages.get_storage(rdb)
                 self._rdb = rdb
-        except InputError:
-            raise
         except HopgateError as error:
             self._drop()
             raise InputError(str(error)) from None

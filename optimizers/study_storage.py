@@ -102,24 +102,36 @@ class Journal(Place):
         self._lock = threading.RLock()
         self._depth = 0
         self._held = ExitStack()
+        self._file: tuple[int, int] | None = None
         try:
             with self.exclusive():
-                own = self._lock_of(self.worker)
-                self._held.callback(own.unlink, missing_ok=True)
-                self._held.enter_context(locked(own, busy=f"{own}: is locked"))
-                try:
-                    _check_lines(self._path)
-                    backend = JournalFileBackend(str(self._path), lock_obj=_Lock(self))
-                    with quiet():
-                        self.storage = JournalStorage(backend)
-                except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-                    raise _damaged(self._path, f"{type(error).__name__}: {error}") from error
-        except OSError as error:
+                self._begin()
+        except BaseException as error:
             self._held.close()
-            raise InputError(f"{self._path}: cannot be used as a journal: {error.strerror or error}") from error
-        except BaseException:
-            self._held.close()
+            if isinstance(error.__cause__, OSError):
+                raise InputError(str(error)) from error
             raise
+
+    def _begin(self) -> None:
+        own = self._lock_of(self.worker)
+        self._held.callback(own.unlink, missing_ok=True)
+        self._held.enter_context(locked(own, busy=f"{own}: is locked"))
+        start, end = f".{self._path.name}.", ".worker"
+        for path in self._path.parent.iterdir():
+            worker = path.name.removeprefix(start).removesuffix(end)
+            if path.name == f"{start}{worker}{end}" and worker.isdecimal():
+                self.alive(worker)  # removes what a dead one left
+        _check_lines(self._path)
+        try:
+            with quiet():
+                self.storage = JournalStorage(JournalFileBackend(str(self._path), lock_obj=_Lock(self)))
+        except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+            raise _damaged(self._path, f"{type(error).__name__}: {error}") from error
+        self._file = self._identity()
+
+    def _identity(self) -> tuple[int, int]:
+        status = self._path.stat()
+        return status.st_dev, status.st_ino
 
     def _lock_of(self, worker: str) -> Path:
         return self._path.with_name(f".{self._path.name}.{worker}.worker")
@@ -128,16 +140,24 @@ class Journal(Place):
     def exclusive(self) -> Iterator[None]:
         """As of :class:`Place`."""
         with self._lock, ExitStack() as stack:
-            if not self._depth:
-                busy = f"{self._path}: another process has kept it locked for {_PATIENCE:g} seconds; end that process"
-                lock = self._path.with_name(f".{self._path.name}.lock")
-                stack.enter_context(locked(lock, timeout=_PATIENCE, busy=busy))
-                self._cut()
-            self._depth += 1
             try:
-                yield
-            finally:
-                self._depth -= 1
+                if not self._depth:
+                    busy = (
+                        f"{self._path}: another process keeps it locked since {_PATIENCE:g} seconds; end that process"
+                    )
+                    lock = self._path.with_name(f".{self._path.name}.lock")
+                    stack.enter_context(locked(lock, timeout=_PATIENCE, busy=busy))
+                    if self._file is not None and self._file != self._identity():
+                        raise StateError(f"{self._path}: was replaced while the study was open; open it again")
+                    self._cut()
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+            except OSError as error:
+                what = error.strerror or str(error)
+                raise HopgateError(f"{self._path}: cannot be used as a journal: {what}") from error
 
     def _cut(self) -> None:
         # Nobody else writes now: a last line without an end is of a worker that was killed while it wrote.

@@ -16,7 +16,7 @@ import study_workers as workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopgate.core import InputError, StateError
+from hopgate.core import HopgateError, InputError, StateError
 from hopgate.optimizers import FinishedTrial, SharedStudy, StudySpec, Trial
 
 Sampler = Callable[[int], optuna.samplers.BaseSampler]
@@ -318,6 +318,21 @@ def test_paths_and_urls_that_hold_no_study_are_refused(tmp_path: Path) -> None:
     for seconds in (0, -1.0, math.nan, True):
         with pytest.raises(InputError, match="`stale_after` must be"):
             SharedStudy.open(None, workers.spec(), stale_after=seconds)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_journal_that_is_taken_away_is_told(tmp_path: Path, again: bool) -> None:
+    journal = tmp_path / "study.log"
+    with opened(journal) as study:
+        trial = asked(study)
+        journal.rename(tmp_path / "moved.log")
+        if again:
+            journal.write_bytes((tmp_path / "moved.log").read_bytes())
+        with pytest.raises(HopgateError, match="was replaced" if again else "No such file"):
+            study.tell(trial, [1.0, 2.0])
+        (tmp_path / "moved.log").replace(journal)
+        study.tell(trial, [1.0, 2.0])
+        assert len(study.finished()) == 1
 
 
 # What is left behind

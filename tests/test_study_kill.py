@@ -57,6 +57,7 @@ def test_a_study_killed_at_many_moments_equals_an_undisturbed_one(
     assert 3 < len(before) < workers.TRIALS, "the kills should be spread over the study"
     assert workers.run(workers.work, journal, log) == 0
     assert finished(journal) == undisturbed
+    assert sorted(path.name for path in tmp_path.glob("*study*")) == [".study.log.lock", "study.log"]
     evaluated = Counter(int(line.split()[1]) for line in log.read_text().splitlines())
     assert max(evaluated.values()) > 1, "no kill hit an evaluation"
 

@@ -1,0 +1,131 @@
+"""kill -9 at ten moments of a scripted study, which then has to equal one that nobody disturbed.
+
+    python benchmarks/study_kill.py kill
+    python benchmarks/study_kill.py kill --storage postgresql://user@host/database
+
+The program runs the study in a process of its own, kills that at a random moment, looks at what the storage holds, and
+starts the next one; ends with exit code 1 if a finished trial was lost or repeated, or the result is another one.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from index_common import table
+
+if TYPE_CHECKING:
+    from hopgate.optimizers import FinishedTrial, SharedStudy
+
+_SPACE = {"demos": (0, 1, 2, 4, 8), "k": (1, 2, 3, 5), "form": ("question", "keywords", "both"), "hops": (2, 3, 4)}
+_GAIN = {"question": 0.2, "keywords": 0.5, "both": 0.6}
+
+
+def _open(storage: str | None, name: str, seed: int) -> SharedStudy:
+    from hopgate.optimizers import SharedStudy, StudySpec
+
+    spec = StudySpec(name, ("maximize", "minimize"), _SPACE, {"program": "scripted"}, seed=seed)
+    return SharedStudy.open(storage, spec)
+
+
+@click.group()
+def main() -> None:
+    """See the module's description."""
+
+
+@main.command()
+@click.argument("storage")
+@click.argument("name")
+@click.argument("events", type=click.Path(path_type=Path))
+@click.option("--trials", type=int, required=True)
+@click.option("--seconds", type=float, required=True)
+@click.option("--seed", type=int, required=True)
+def work(storage: str, name: str, events: Path, trials: int, seconds: float, seed: int) -> None:
+    """Run the study until it has as many trials (what `kill` starts)."""
+    _open(None, name, seed).close()  # imports what takes long, so that kills do not all fall into that
+    with events.open("a", buffering=1) as log:
+        log.write("opening\n")
+        with _open(storage, name, seed) as study:
+            _run(study, trials, seconds, lambda event: log.write(f"{event}\n"))
+        log.write("closed\n")
+
+
+def _run(study: SharedStudy, trials: int, seconds: float, told: object = None) -> tuple[FinishedTrial, ...]:
+    say = told if callable(told) else lambda _: None
+    while len(study.finished()) < trials:
+        say("asking")
+        trial = study.ask()
+        if trial is None:
+            break
+        say(f"evaluating {trial.number}")
+        time.sleep(seconds)
+        chosen = trial.parameters
+        gain = chosen["demos"] ** 0.5 + _GAIN[chosen["form"]] - abs(chosen["k"] - 3) / 7
+        say(f"telling {trial.number}")
+        study.tell(trial, [gain, chosen["k"] * chosen["hops"] / 4], {"number": trial.number})
+    return study.finished()
+
+
+@main.command()
+@click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
+@click.option("--kills", default=10, show_default=True)
+@click.option("--trials", default=30, show_default=True)
+@click.option("--seconds", default=0.05, show_default=True, help="What an evaluation takes.")
+@click.option("--seed", default=0, show_default=True)
+def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int) -> None:
+    """Kill a study again and again."""
+    moments = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        place = storage or str(Path(folder) / "study.log")
+        name = f"study-kill-{uuid.uuid4().hex[:8]}"
+        with _open(None, name, seed) as study:
+            undisturbed = _run(study, trials, 0.0)
+        before: tuple[FinishedTrial, ...] = ()
+        lost = repeated = 0
+        rows: list[list[str]] = []
+        for number in range(kills + 1):
+            last = number == kills
+            events = Path(folder) / f"events-{number}.txt"
+            begun = _start(place, name, events, trials, seconds, seed)
+            if not last:
+                # At a random event of this session, and a random time after it.
+                _reach(begun, events, moments.randint(1, max(1, 3 * 2 * trials // (kills + 1))))
+                time.sleep(moments.random() * seconds)
+                begun.kill()
+            begun.wait()
+            told = events.read_text().splitlines() if events.exists() else []
+            with _open(place, name, seed) as study:
+                now = study.finished()
+            evaluated = {int(event.split()[1]) for event in told if event.startswith("evaluating")}
+            again = evaluated & {trial.number for trial in before}
+            gone = [trial for trial in before if trial not in now]
+            lost, repeated = lost + len(gone), repeated + len(again)
+            while_ = "to its end" if last else f"while {told[-1]}" if told else "before it opened"
+            rows.append([str(number + 1), while_, str(len(before)), str(len(now)), str(len(gone)), str(len(again))])
+            before = now
+    table(["session", "killed", "finished before", "after", "lost", "repeated"], rows)
+    same = before == undisturbed
+    click.echo(f"{len(before)} trials; {'the same as' if same else 'OTHERS THAN'} in a study that nobody disturbed.")
+    if lost or repeated or not same:
+        sys.exit(1)
+
+
+def _start(place: str, name: str, events: Path, trials: int, seconds: float, seed: int) -> subprocess.Popen[bytes]:
+    options = ["--trials", str(trials), "--seconds", str(seconds), "--seed", str(seed)]
+    return subprocess.Popen([sys.executable, __file__, "work", place, name, str(events), *options])
+
+
+def _reach(process: subprocess.Popen[bytes], events: Path, count: int) -> None:
+    while process.poll() is None and not (events.exists() and events.read_text().count("\n") >= count):
+        time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    main()
