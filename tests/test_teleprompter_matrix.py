@@ -177,7 +177,7 @@ def random_search(student: dspy.Module, train: list[dspy.Example], prompter: dsp
     search = dspy.BootstrapFewShotWithRandomSearch(
         METRIC, max_bootstrapped_demos=1, max_labeled_demos=1, num_candidate_programs=1, num_threads=1
     )
-    return search.compile(student, trainset=train)
+    return search.compile(student, trainset=train, restrict=[-3, -1])  # without demos, and with
 
 
 def mipro(student: dspy.Module, train: list[dspy.Example], prompter: dspy.LM) -> dspy.Module:
@@ -218,7 +218,7 @@ def simba(student: dspy.Module, train: list[dspy.Example], prompter: dspy.LM, ma
 
 
 def copro(student: dspy.Module, train: list[dspy.Example], prompter: dspy.LM) -> dspy.Module:
-    teleprompter = dspy.COPRO(prompt_model=prompter, metric=METRIC, breadth=3, depth=1)
+    teleprompter = dspy.COPRO(prompt_model=prompter, metric=METRIC, breadth=2, depth=1)
     return teleprompter.compile(student, trainset=train, eval_kwargs={"num_threads": 1, "display_progress": False})
 
 
