@@ -27,6 +27,8 @@ from hopgate.evaluation.report_charts import ChartPoint, ChartSeries, ScoreChart
 from hopgate.evaluation.report_data import report_data
 from hopgate.lms import CompactAdapter
 from hopgate.optimizers import (
+    FrontPoint,
+    JointResult,
     PolicyEpoch,
     Trees,
     always,
@@ -46,6 +48,7 @@ from hopgate.optimizers import (
     save_plot,
     tau_curve,
 )
+from hopgate.optimizers.joint_spending import Spent
 from hopgate.programs import Escalation
 
 pytest.importorskip("matplotlib", reason="plots need matplotlib")
@@ -290,6 +293,19 @@ def test_a_front_of_a_compiled_program(index: Any, tmp_path: Path) -> None:
     Escalation(index).save(tmp_path / "plain.json")
     with pytest.raises(InputError, match="holds no front"):
         front_chart(tmp_path / "plain.json")
+
+
+def test_a_front_of_a_joint_optimisation(tmp_path: Path) -> None:
+    points = [
+        FrontPoint("c", {}, {}, score, None, None, cost, 900.0, 4.0, 9) for score, cost in ((0.3, 0.5), (0.4, 1.5))
+    ]
+    result = JointResult(tuple(points), (), points[1], points[0], False, {}, "rule", "f1", Spent())
+    result.save(tmp_path / "result.json")
+    chart = front_chart(tmp_path / "result.json")
+    assert chart.label == "F1" and series(chart, "front") == [(0.5, 0.3), (1.5, 0.4)]
+    assert series(chart, "chosen") == [(1.5, 0.4)] and series(chart, "original") == [(0.5, 0.3)]
+    (axes,) = plot_front(result.front, chosen=result.chosen, against="tokens").axes
+    assert drawn(axes, "chosen") == [(900.0, 40.0)]
 
 
 def test_a_chart_without_points_or_numbers_is_refused() -> None:
