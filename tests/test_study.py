@@ -15,6 +15,8 @@ import pytest
 import study_workers as workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from hopgate.core import HopgateError, InputError, StateError
 from hopgate.optimizers import FinishedTrial, SharedStudy, StudySpec, Trial
@@ -80,6 +82,33 @@ def test_a_study_that_is_opened_for_each_trial_equals_one_session(tmp_path: Path
             go_on(study, 1)
     with opened(None, sampler) as whole, opened(journal, sampler) as pieces:
         assert go_on(whole, 10) == pieces.finished()
+
+
+def test_each_trial_has_a_sampler_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def noting(seed: int) -> optuna.samplers.BaseSampler:
+        seeds.append(seed)
+        return random_sampler(seed)
+
+    with opened(None, noting) as study:
+        go_on(study, 6)
+    whole = seeds[:]
+    assert len(set(whole)) == 5  # the first set of the spec needs none
+    for _ in range(6):
+        with opened(tmp_path / "study.log", noting) as study:
+            go_on(study, 1)
+    assert seeds[5:] == whole
+
+
+def test_what_a_sampler_notes_is_kept_for_its_later_trials(tmp_path: Path) -> None:
+    journal = tmp_path / "study.log"
+    for _ in range(14):
+        with opened(journal, nsga) as study:
+            go_on(study, 1)
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    trials = optuna.load_study(study_name="scripted", storage=storage).trials
+    assert max(value for trial in trials for value in trial.system_attrs.values()) == 3  # generations of four
 
 
 def test_a_trial_that_is_not_told_goes_to_the_next_worker(tmp_path: Path) -> None:
@@ -244,7 +273,7 @@ def test_studies_of_newer_versions_and_of_others_are_refused(tmp_path: Path) -> 
     journal.write_text(journal.read_text().replace('"schema":1', '"schema":2'))
     with pytest.raises(InputError, match="newer version of hopgate"):
         opened(journal)
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "other.log")))
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "other.log")))
     other = optuna.create_study(storage=storage, study_name="scripted", directions=["maximize", "minimize"])
     other.ask()
     with pytest.raises(InputError, match="not made by hopgate"):
@@ -255,7 +284,7 @@ def test_a_trial_that_something_else_added_is_refused(tmp_path: Path) -> None:
     journal = tmp_path / "study.log"
     with opened(journal) as study:
         go_on(study, 1)
-        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
+        storage = JournalStorage(JournalFileBackend(str(journal)))
         optuna.load_study(study_name="scripted", storage=storage).ask()
         with pytest.raises(StateError, match="trial 1 of study 'scripted' was not added by hopgate"):
             study.ask()
