@@ -118,6 +118,7 @@ def compile_command(questions: str, out: str, dry_run: bool, as_json: bool, **op
 def _recorded(job: Job, lm: Any) -> Any:
     import dspy
 
+    from ..core import InputError
     from ..lms import CompactAdapter
     from ..optimizers.compiled_recorded import compile_recorded
     from ..optimizers.compiled_recording import Recorder
@@ -141,19 +142,24 @@ def _recorded(job: Job, lm: Any) -> Any:
             budget=job.budget,
             on_progress=on_progress,
         )
-        return compile_recorded(
-            job.program,
-            job.train,
-            recorder,
-            data=job.data,
-            valid=job.valid,
-            optimizer=job.options["optimizer"],
-            rule=job.rule,
-            calibration=job.options["calibrate"],
-            metric=job.options["metric"],
-            folds=job.options["folds"],
-            seed=job.options["seed"],
-        )
+        try:
+            return compile_recorded(
+                job.program,
+                job.train,
+                recorder,
+                data=job.data,
+                valid=job.valid,
+                optimizer=job.options["optimizer"],
+                rule=job.rule,
+                calibration=job.options["calibrate"],
+                metric=job.options["metric"],
+                folds=job.options["folds"],
+                seed=job.options["seed"],
+            )
+        except InputError as error:
+            if str(error).startswith(f"{job.trees}: was made with something else"):
+                raise InputError(f"{error}: --work DIR") from error
+            raise
 
 
 def _joint(job: Job, lm: Any) -> Any:

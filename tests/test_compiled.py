@@ -234,7 +234,7 @@ def record_of(tmp_path: Path) -> dict[str, Any]:
 def changed(record: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
     record = copy.deepcopy(record)
     *parents, last = place.split("/")
-    inner = record
+    inner: Any = record
     for key in parents:
         inner = inner[int(key)] if isinstance(inner, list) else inner[key]
     inner[last] = value
