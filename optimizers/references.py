@@ -95,8 +95,11 @@ def random_at(
         score: As of :func:`hopgate.optimizers.evaluate_at`.
 
     Raises:
-        InputError: There are no trees, or a step that chance does not decide at has no threshold.
+        InputError: There are no trees, a step that chance does not decide at has no threshold, or ``retrievals`` is not
+            finite.
     """
+    if not math.isfinite(retrievals):
+        raise InputError(f"`retrievals` is a number of searches a question, not {retrievals!r}")
     boxes, fixed = Boxes(trees, score), dict(thresholds or {})
     drawn = set(boxes.steps) - set(fixed) if steps is None else set(steps)
     boxes.checked({**fixed, **dict.fromkeys(drawn & set(boxes.steps), 0.0)})

@@ -163,6 +163,12 @@ def test_chance_at_equal_retrievals_is_an_expectation() -> None:
     assert random_at(TREES, -1).rate == 0
 
 
+@pytest.mark.parametrize("retrievals", [math.inf, -math.inf, math.nan])
+def test_chance_needs_a_number_of_searches(retrievals: float) -> None:
+    with pytest.raises(InputError, match="searches a question"):
+        random_at(TREES, retrievals)
+
+
 @few
 @given(st.integers(0, 10**6), st.floats(0, 1))
 def test_probabilities_of_leaves_sum_to_one(tmp_path_factory: pytest.TempPathFactory, seed: int, rate: float) -> None:
