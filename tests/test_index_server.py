@@ -266,15 +266,15 @@ def test_many_faults_at_once_do_not_hold_up_others(words: Words, path: str, body
     with IndexServer(words, port=0, limits=limits) as server, ThreadPoolExecutor(1) as pool:
         named: Any = {"content": json.dumps(body), "headers": {"content-type": "application/json"}}
         refused = pool.submit(httpx.post, server.url + path, **named, trust_env=False, timeout=60)
-        longest = 0.0
+        longest, began = 0.0, time.monotonic()
         with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as http:
             while not refused.done():
                 start = time.monotonic()
                 assert http.get("/healthz").status_code == 200
                 longest = max(longest, time.monotonic() - start)
         assert len(detail(refused.result(), 422)) < 300
-        # What is left is the time of the JSON parser.
-        assert longest < 2
+        # What is left is the time of the JSON parser; on a busy machine, a part of the whole.
+        assert longest < max(2.0, (time.monotonic() - began) / 2)
 
 
 @pytest.mark.parametrize(
