@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import dspy
 
 from ..core import InputError
-from ..programs import ActiveQA, Escalation, Solver, Trajectory
+from ..programs import ActiveQA, Cost, Escalation, Solver, Trajectory
 from .nested import decider_in, solver_in, solvers_in
 
 DemoKind = Literal["trajectories", "predictors"]
@@ -127,7 +127,7 @@ def bootstrap(
             return False
         if isinstance(decider, ActiveQA) and len(trajectory.tasks) < 2:
             return False  # it would teach to ask the question again
-        accepted.append(replace(trajectory, revisions=()))
+        accepted.append(_as_example(trajectory))
         return True
 
     teleprompter = BootstrapFewShot(
@@ -189,6 +189,12 @@ def uncompiled(program: dspy.Module) -> dspy.Module:
     copied = program.deepcopy()
     copied._compiled = False
     return copied
+
+
+def _as_example(trajectory: Trajectory) -> Trajectory:
+    """What a prompt shows of a trajectory; what it took differs from time to time, and would make another candidate."""
+    hops = tuple(replace(hop, cost=Cost()) for hop in trajectory.hops)
+    return replace(trajectory, hops=hops, other_cost=Cost(), revisions=())
 
 
 def _takes_examples(solver: Solver) -> bool:
