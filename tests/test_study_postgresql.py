@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,8 +71,6 @@ def server() -> Iterator[str]:
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    import time
-
     for _ in range(300):
         try:
             psycopg.connect(
@@ -92,6 +91,18 @@ def url(server: str, request: pytest.FixtureRequest) -> str:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
     return server.rpartition("/")[0] + f"/{name}"
+
+
+def _noticed(url: str) -> None:
+    """Wait until the server knows that all workers but one are gone, which takes it a moment."""
+    count = """SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+        WHERE locktype = 'advisory' AND datname = current_database()"""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(600):
+            if connection.execute(count).fetchone() == (1,):
+                return
+            time.sleep(0.05)
+    pytest.fail("the server keeps a dead worker's lock")
 
 
 def test_two_workers_share_a_study(url: str, tmp_path: Path) -> None:
@@ -121,6 +132,7 @@ def test_a_study_resumes_as_in_memory_and_a_dead_worker_s_trial_comes_first(url:
             assert other is not None and other.parameters != of_the_dead, "a live worker's trial was taken"
             dying.kill()
             dying.join()
+            _noticed(url)
             trial = study.ask()
             assert trial is not None and (trial.number, trial.parameters) == (4, of_the_dead)
     workers.work(url, trials=8)
