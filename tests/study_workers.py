@@ -15,7 +15,7 @@ from typing import Any
 import optuna
 
 from hopgate.core import write_atomic
-from hopgate.optimizers import SharedStudy, StudySpec, Trial
+from hopgate.optimizers import FinishedTrial, SharedStudy, StudySpec, Trial
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(  # what takes long to import, once for all workers
@@ -30,6 +30,8 @@ _processes.set_forkserver_preload(  # what takes long to import, once for all wo
         "sqlalchemy.dialects.postgresql.psycopg",
     ]
 )
+
+Sampler = Callable[[int], optuna.samplers.BaseSampler]
 
 SPACE: dict[str, tuple[Any, ...]] = {"demos": (0, 1, 2, 4), "k": (1, 3, 5), "form": ("question", "keywords", None)}
 TRIALS = 12
@@ -58,6 +60,32 @@ def values(trial: Trial) -> list[float]:
     chosen = trial.parameters
     gain = {"question": 0.2, "keywords": 0.5, None: 0.0}[chosen["form"]]
     return [chosen["demos"] * 0.7 + gain - abs(chosen["k"] - 3) / 7, chosen["demos"] + chosen["k"] / 3]
+
+
+def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
+    """Draws that do not depend on what was found."""
+    return optuna.samplers.RandomSampler(seed=seed)
+
+
+def opened(storage: str | Path | None = None, sampler: Sampler = random_sampler, **changes: Any) -> SharedStudy:
+    """The scripted study, with changes of its spec."""
+    return SharedStudy.open(storage, spec(**changes), sampler=sampler)
+
+
+def asked(study: SharedStudy) -> Trial:
+    """A trial that has to be there."""
+    trial = study.ask()
+    if trial is None:
+        raise ValueError("every parameter set was given out")
+    return trial
+
+
+def go_on(study: SharedStudy, trials: int) -> tuple[FinishedTrial, ...]:
+    """Evaluate so many further trials; all that are finished then."""
+    for _ in range(trials):
+        trial = asked(study)
+        study.tell(trial, values(trial))
+    return study.finished()
 
 
 def work(storage: str | Path | None, log: Path | None = None, *, trials: int = TRIALS, seconds: float = 0.0) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,36 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from study_workers import Sampler, asked, go_on, opened, random_sampler
 
-from hopgate.core import HopgateError, InputError, StateError
-from hopgate.optimizers import FinishedTrial, SharedStudy, StudySpec, Trial
-
-Sampler = Callable[[int], optuna.samplers.BaseSampler]
-
-
-def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
-    return optuna.samplers.RandomSampler(seed=seed)
+from hopgate.core import InputError, StateError
+from hopgate.optimizers import FinishedTrial, StudySpec, Trial
 
 
 def nsga(seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.NSGAIISampler(seed=seed, population_size=4)
-
-
-def opened(storage: str | Path | None = None, sampler: Sampler = random_sampler, **changes: Any) -> SharedStudy:
-    return SharedStudy.open(storage, workers.spec(**changes), sampler=sampler)
-
-
-def asked(study: SharedStudy) -> Trial:
-    trial = study.ask()
-    assert trial is not None
-    return trial
-
-
-def go_on(study: SharedStudy, trials: int) -> tuple[FinishedTrial, ...]:
-    for _ in range(trials):
-        trial = asked(study)
-        study.tell(trial, workers.values(trial))
-    return study.finished()
 
 
 # What is asked
@@ -216,152 +193,6 @@ def test_importances_name_the_parameter_that_matters() -> None:
         shares = study.importances()
         assert next(iter(shares)) == "a" and shares["a"] > 0.9 and sum(shares.values()) == pytest.approx(1)
         assert study.importances() == shares
-
-
-# What is refused
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"name": " "}, "name must be a text"),
-        ({"directions": ()}, "`directions` must be"),
-        ({"directions": ("up",)}, "`directions` must be"),
-        ({"seed": -1}, "`seed` must be"),
-        ({"space": {}}, "at least one parameter"),
-        ({"space": {"k": ()}}, "'k': needs at least one choice"),
-        ({"space": {"k": "13"}}, "'k': needs at least one choice"),
-        ({"space": {"k": (1, [2])}}, "'k': a choice must be"),
-        ({"space": {"k": (1, math.nan)}}, "'k': a choice must be"),
-        ({"space": {"k": (1, True)}}, "'k': two of its choices are equal"),
-        ({"fingerprint": {"metric": len}}, "`fingerprint` must be JSON"),
-        ({"first": ({"demos": 0},)}, "but its space has"),
-        ({"first": ({"demos": 3, "k": 1, "form": None},)}, "3 is no choice of 'demos'"),
-        ({"first": ({"demos": 0, "k": 1, "form": None},) * 2}, "the same parameters twice"),
-    ],
-)
-def test_a_spec_that_cannot_be_used_is_refused(changes: dict[str, Any], match: str) -> None:
-    with pytest.raises(InputError, match=match):
-        workers.spec(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"space": {**workers.SPACE, "k": (1, 3)}}, r"parameter `k` \[1, 3, 5\], now \[1, 3\]"),
-        ({"space": {**workers.SPACE, "depth": (1,)}}, r"parameter `depth` absent, now \[1\]"),
-        ({"directions": ("maximize", "maximize")}, r'directions \["maximize", "minimize"\], now'),
-        ({"fingerprint": {"program": "active", "data": {"name": "sample"}}}, "`data.questions` 20, now absent"),
-        ({"fingerprint": {"program": "self-ask", "data": {}}}, '`program` "active", now "self-ask"'),
-        ({"seed": 12}, "seed 11, now 12"),
-    ],
-)
-def test_another_study_of_that_name_is_refused(tmp_path: Path, changes: dict[str, Any], match: str) -> None:
-    journal = tmp_path / "study.log"
-    opened(journal).close()
-    before = journal.read_bytes()
-    with pytest.raises(InputError, match=match) as error:
-        opened(journal, **{"first": (), **changes})
-    assert str(journal) in str(error.value) and "another name or storage" in str(error.value)
-    assert journal.read_bytes() == before
-    opened(journal, name="another", **{"first": (), **changes}).close()
-
-
-def test_studies_of_newer_versions_and_of_others_are_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "study.log"
-    opened(journal).close()
-    journal.write_text(journal.read_text().replace('"schema":1', '"schema":2'))
-    with pytest.raises(InputError, match="newer version of hopgate"):
-        opened(journal)
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "other.log")))
-    other = optuna.create_study(storage=storage, study_name="scripted", directions=["maximize", "minimize"])
-    other.ask()
-    with pytest.raises(InputError, match="not made by hopgate"):
-        opened(tmp_path / "other.log")
-
-
-def test_a_trial_that_something_else_added_is_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "study.log"
-    with opened(journal) as study:
-        go_on(study, 1)
-        storage = JournalStorage(JournalFileBackend(str(journal)))
-        optuna.load_study(study_name="scripted", storage=storage).ask()
-        with pytest.raises(StateError, match="trial 1 of study 'scripted' was not added by hopgate"):
-            study.ask()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda lines: [*lines[:2], lines[2][:40], *lines[3:]],
-        lambda lines: [*lines[:2], b"\0" * 40, *lines[3:]],
-        lambda lines: [*lines[:2], b'{"question": "Who?"}', *lines[3:]],
-        lambda lines: [*lines[:2], b'{"op_code": 77, "study_id": 0}', *lines[3:]],
-        lambda lines: [*lines[:2], b'{"op_code": 4}', *lines[3:]],
-        lambda lines: [*lines[:-1], lines[-1][:40]],
-    ],
-)
-def test_a_damaged_journal_is_told_and_left_as_it_is(
-    tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]]
-) -> None:
-    journal = tmp_path / "study.log"
-    with opened(journal) as study:
-        go_on(study, 2)
-    journal.write_bytes(b"\n".join(damage(journal.read_bytes().splitlines())) + b"\n")
-    before = journal.read_bytes()
-    with pytest.raises(StateError, match="restore a copy, or name another file") as error:
-        opened(journal)
-    assert str(journal) in str(error.value)
-    assert journal.read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".study.log.lock", "study.log"]
-
-
-@pytest.mark.parametrize("cut", [1, 20, -1])
-def test_a_last_line_that_was_cut_costs_that_line_alone(tmp_path: Path, cut: int) -> None:
-    journal = tmp_path / "study.log"
-    with opened(journal) as study:
-        done = go_on(study, 3)
-        whole = journal.read_bytes()
-        line = whole.splitlines()[-1]
-        with journal.open("ab") as file:
-            file.write(line[:cut])  # of another worker that was killed, while this one lives
-        study.tell(asked(study), [1.0, 2.0])
-    with opened(journal) as study:
-        assert study.finished()[:3] == done and len(study.finished()) == 4
-    journal.write_bytes(whole[:-cut] if cut > 0 else whole[:-1])
-    with opened(journal) as study:
-        assert study.finished() == done[:2]
-        assert asked(study).parameters == done[2].parameters
-
-
-def test_paths_and_urls_that_hold_no_study_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for storage, match in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "file" / "study.log", "cannot be used as a journal"),
-        ("", "must not be empty"),
-        ("sqlite:///study.db", "postgresql://user@host/database"),
-    ):
-        with pytest.raises(InputError, match=match):
-            opened(storage)
-    for seconds in (0, -1.0, math.nan, True):
-        with pytest.raises(InputError, match="`stale_after` must be"):
-            SharedStudy.open(None, workers.spec(), stale_after=seconds)
-
-
-@pytest.mark.parametrize("again", [True, False])
-def test_a_journal_that_is_taken_away_is_told(tmp_path: Path, again: bool) -> None:
-    journal = tmp_path / "study.log"
-    with opened(journal) as study:
-        trial = asked(study)
-        journal.rename(tmp_path / "moved.log")
-        if again:
-            journal.write_bytes((tmp_path / "moved.log").read_bytes())
-        with pytest.raises(HopgateError, match="was replaced" if again else "No such file"):
-            study.tell(trial, [1.0, 2.0])
-        (tmp_path / "moved.log").replace(journal)
-        study.tell(trial, [1.0, 2.0])
-        assert len(study.finished()) == 1
 
 
 # What is left behind
