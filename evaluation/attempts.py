@@ -25,7 +25,7 @@ from ..core import (
 from ..programs import Cost, Trajectory
 from ..programs.metering import Meter
 from .budget import Spending
-from .recorded_trajectories import without_question
+from .recorded_texts import without_question
 from .run_schema import Failure, RunCost
 
 HISTORY = 100

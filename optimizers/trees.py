@@ -33,10 +33,11 @@ from ..evaluation.budget import Budget, Spending
 from ..evaluation.metrics import cover_em
 from ..evaluation.provenance import describe_data, describe_run
 from ..evaluation.questions import Question
-from ..evaluation.recorded_trajectories import recorded_answer
+from ..evaluation.recorded_texts import recorded_answer
+from ..evaluation.recorded_trajectories import passages_read
 from ..evaluation.run_schema import DataHeader, Failure
 from ..evaluation.scoring import score_answer
-from ..programs import Cost, Draft, Memo, Step, ThresholdGate
+from ..programs import Cost, Draft, Memo, Step, ThresholdGate, Trajectory
 from .nested import decider_in, solvers_in
 from .policy_features import observed
 from .tree_files import Trees, appending, read_trees
@@ -276,7 +277,7 @@ class _Exploring:
         cost = outcome.trajectory.cost if outcome.trajectory is not None else outcome.cost
         return Leaf(
             path=path,
-            answer=_clean(outcome.answer or "", self._question),
+            answer=_clean(outcome.answer or "", self._question, outcome.trajectory),
             em=bool(scores["em"]),
             f1=float(scores["f1"]),
             retrievals=cost.retrievals,
@@ -297,11 +298,11 @@ class _Exploring:
             right = cover_em(draft.text, golds) if golds else None
         else:
             right = bool(score_answer(asked, draft.text)["em"])
-        return replace(node, text=_clean(draft.text, asked), right=right)
+        return replace(node, text=_clean(draft.text, asked, draft.trajectory), right=right)
 
 
-def _clean(text: str, question: Question) -> str:
-    return encodable(recorded_answer(text, question.question))
+def _clean(text: str, question: Question, trajectory: Trajectory | None) -> str:
+    return encodable(recorded_answer(text, question.question, passages_read(trajectory)))
 
 
 def _other(decision: tuple[int, bool]) -> tuple[int, bool]:
