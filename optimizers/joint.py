@@ -188,7 +188,8 @@ class JointOptimizer(Teleprompter):
         """
         if kwargs:
             raise InputError(f"compile() does not take {', '.join(map(repr, kwargs))}")
-        with self._at_work(student, trainset, valset, teacher) as (work, val, spec, storage), work.ledger.active():
+        opened = self._at_work(student, trainset, valset, teacher, self.folder)
+        with opened as (work, val, spec, storage), work.ledger.active():
             with SharedStudy.open(storage, spec) as study:
                 stopped = self._run(work, study)
                 finished, importances = study.finished(), study.importances()
@@ -210,13 +211,13 @@ class JointOptimizer(Teleprompter):
             trainset: Training questions.
             valset: Validation questions.
             probe: Whether the program first answers the questions of the first rung, so that what they take stands for
-                all; with a ``folder`` they are not asked again later. Otherwise nothing is asked, and the numbers are a
-                worst case.
+                all; with a ``folder`` they are not asked again later. Otherwise nothing is asked or written, and the
+                numbers are a worst case.
 
         Raises:
             InputError: As of :meth:`compile`.
         """
-        with self._at_work(student, trainset, valset, None) as (work, val, spec, _):
+        with self._at_work(student, trainset, valset, None, self.folder if probe else None) as (work, val, spec, _):
             hops = [value for value in spec.space.get("max_hops", ()) if isinstance(value, int)]
             widest = changed(student, {"max_hops": max(hops)}) if hops else student
             first, before, trees = work.race.rungs[0], work.ledger.spent, ()
@@ -246,7 +247,12 @@ class JointOptimizer(Teleprompter):
 
     @contextmanager
     def _at_work(
-        self, student: Any, trainset: Sequence[Any], valset: Sequence[Any] | None, teacher: Any
+        self,
+        student: Any,
+        trainset: Sequence[Any],
+        valset: Sequence[Any] | None,
+        teacher: Any,
+        path: str | Path | None,
     ) -> Iterator[tuple[Work, Asked | None, StudySpec, str | Path | None]]:
         """Check everything, then open the folder."""
         if not isinstance(student, dspy.Module):
@@ -279,7 +285,7 @@ class JointOptimizer(Teleprompter):
         )
         first = original_of(student, space)
         spec = StudySpec("joint", _DIRECTIONS, space, prints, seed=self.seed, first=(first,))
-        with folder_at(self.folder) as folder:
+        with folder_at(path) as folder:
             check_folder(folder, {**prints, "space": {name: list(values) for name, values in space.items()}})
             ledger = Ledger(folder / "spent", self.budget)
             work = Work(

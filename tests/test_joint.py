@@ -144,6 +144,7 @@ def test_the_estimate_holds(tmp_path: Path) -> None:
     with dspy.context(lm=lm):
         worst = by.estimate(student, TRAIN, valset=VAL)
         assert lm.engine.prompts == []
+        assert not (tmp_path / "j").exists()
         probed = by.estimate(student, TRAIN, valset=VAL, probe=True)
         assert len(lm.engine.prompts) > 0
         by.compile(student, trainset=TRAIN, valset=VAL)
