@@ -83,6 +83,13 @@ def test_a_hop_answers_where_the_last_step_says_nothing(make: Any, last: str) ->
     assert prediction.answer == "Mira Dol"
 
 
+def test_an_answer_to_the_whole_question_goes_before_those_to_sub_questions() -> None:
+    with dspy.context(lm=lm("the Osk Tower", grounded="Ann Ort")):
+        prediction = Escalation(Index(), tau=-0.1, memory=False)(question=QUESTION)
+    assert [hop.answer for hop in prediction.trajectory.hops] == ["Ann Ort", "Mira Dol"]
+    assert prediction.answer == "Ann Ort"
+
+
 def test_the_last_answer_stays_where_nothing_says_more() -> None:
     with dspy.context(lm=lm("the Osk Tower")):
         prediction = ActiveQA(Index(), tau=-0.1, max_hops=1)(question="Who is Mira Dol of the Osk Tower?")
