@@ -53,8 +53,9 @@ def composed(
 
 def conclusions(trajectory: Trajectory) -> list[Candidate]:
     """The hops' answers: to the whole question before those to sub-questions, of these the last one first."""
-    hops = sorted(reversed(trajectory.hops), key=lambda hop: not hop.whole)
-    return [(hop.answer, confidence_in(hop)) for hop in hops if hop.answer]
+    said = [hop for hop in reversed(trajectory.hops) if hop.answer]
+    hops = [*(hop for hop in said if hop.whole), *(hop for hop in said if not hop.whole)]
+    return [(hop.answer, confidence_in(hop)) for hop in hops]
 
 
 def confidence_in(hop: Hop) -> AnswerConfidence | None:
