@@ -9,7 +9,6 @@ from dataclasses import replace
 from ..core import Passage
 from ..core.question_kinds import question_kind
 from ..lms.confidence import AnswerConfidence
-from .gates import echoes
 from .requests import Told
 from .trajectory import Hop, Trajectory
 
@@ -66,7 +65,7 @@ def confidence_in(hop: Hop) -> AnswerConfidence | None:
 def says_something(text: str, trajectory: Trajectory, examples: Sequence[Trajectory] = ()) -> bool:
     """Whether a text may answer the trajectory's question at all.
 
-    It does not if it is empty or says that there is no answer, repeats words of the question alone where those name
+    It does not if it is empty or says that there is no answer, repeats a phrase of the question where that names
     nothing to choose from, or is an answer of a worked example that nothing in the trajectory speaks of: small models
     copy those.
 
@@ -83,7 +82,19 @@ def says_something(text: str, trajectory: Trajectory, examples: Sequence[Traject
     kind = question_kind(trajectory.question)
     if not text.strip() or (kind not in ("yes_no", "number") and _NOTHING.fullmatch(text.strip())):
         return False
-    return not echoes(text, trajectory.question) and not _copied(text, trajectory, examples)
+    return not _repeats(text, trajectory.question) and not _copied(text, trajectory, examples)
+
+
+def _repeats(text: str, question: str) -> bool:
+    """Whether a text is a phrase of the question, which does not offer it as a choice."""
+    said, asked = _words(text), _words(question)
+    said = said[1:] if len(said) > 1 and said[0] in ("the", "a", "an") else said
+    phrases = (asked[start : start + len(said)] for start in range(len(asked) - len(said) + 1))
+    return bool(said) and "or" not in asked and said in phrases
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def _copied(text: str, trajectory: Trajectory, examples: Sequence[Trajectory]) -> bool:

@@ -13,7 +13,6 @@ from hopgate.core import Passage
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.programs import ActiveQA, Escalation, Hop, Trajectory
 from hopgate.programs.composing import says_something
-from hopgate.programs.gates import echoes
 from hopgate.programs.worked_examples import DEFAULT_EXAMPLES
 
 QUESTION = "Who designed the Osk Tower?"
@@ -48,10 +47,17 @@ def test_a_choice_may_be_answered_in_the_questions_words() -> None:
     assert says_something("the Osk Tower", Trajectory("Which is older, the Osk Tower or the Halden Lighthouse?"))
 
 
-@given(st.text(), st.text())
-def test_what_echoes_never_says_anything(question: str, text: str) -> None:
-    if echoes(text, question):
-        assert not says_something(text, Trajectory(question))
+@given(st.lists(st.sampled_from("abcd"), min_size=1), st.data())
+def test_a_phrase_of_the_question_says_nothing(words: list[str], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(words) - 1))
+    end = data.draw(st.integers(start + 1, len(words)))
+    question, text = " ".join(["Who", *words]), " ".join(words[start:end])
+    assert not says_something(text, Trajectory(question))
+    assert says_something(f"{text} x", Trajectory(question))
+
+
+def test_words_of_the_question_in_another_order_are_an_answer() -> None:
+    assert says_something("Kansas Song", Trajectory("What is the fight song of the university in Lawrence, Kansas?"))
 
 
 def lm(last: str, grounded: str = "the Osk Tower", concluded: str = "Mira Dol", sure: float = -3.0) -> dspy.LM:
