@@ -15,8 +15,10 @@ from .trajectory import Hop, Trajectory
 Candidate = tuple[str, AnswerConfidence | None]
 
 _NOTHING = re.compile(
-    r"(?:none|n/?a|null|nothing|unknown|unclear|not (?:known|given|mentioned|stated)|no answer)\W*", re.I
+    r"(?:none|n/?a|null|nothing|unknown|unclear|no answer|not (?:known|given|mentioned|stated))\W*", re.I
 )
+_CHOICE = re.compile(r"\b(?:or|between|both)\b|\b(?:of|among)\b.*\band\b", re.I)
+_NUMBER = re.compile(r"\bhow (?:many|much)\b|\bnumber\b", re.I)
 
 
 def composed(
@@ -32,15 +34,23 @@ def composed(
     Args:
         trajectory: The trajectory with all its hops.
         told: The last step's outcome.
-        others: What is the answer instead if that says nothing, best first; see :func:`says_something`.
+        others: What is the answer instead if that says nothing, best first. If it only repeats the question, what was
+            answered to the whole question goes before it; answers to sub-questions do not.
         passages: The passages of the last reading.
         examples: The worked examples that the LM was shown.
     """
     rejected = {text.casefold() for text in trajectory.rejected}
-    ranked: list[Candidate] = [(told.text or "", told.confidence)]
-    ranked += [other for other in others if other[0].casefold() not in rejected]
-    telling = (one for one in ranked if says_something(one[0], trajectory, examples))
-    text, confidence = next(telling, None) or next((one for one in ranked if one[0]), ranked[0])
+    last: Candidate = (told.text or "", told.confidence)
+    left = [other for other in others if other[0].casefold() not in rejected]
+    whole = [hop.answer for hop in trajectory.hops if hop.whole]
+    telling = [other for other in left if says_something(other[0], trajectory, examples)]
+    if says_something(last[0], trajectory, examples):
+        ranked = [last]
+    elif not is_nothing(last[0], trajectory, examples):
+        ranked = [*(other for other in telling if other[0] in whole), last]
+    else:
+        ranked = [*telling, *(other for other in left if not is_nothing(other[0], trajectory, examples)), last, *left]
+    text, confidence = next((one for one in ranked if one[0]), last)
     return replace(
         trajectory,
         passages=passages,
@@ -63,11 +73,9 @@ def confidence_in(hop: Hop) -> AnswerConfidence | None:
 
 
 def says_something(text: str, trajectory: Trajectory, examples: Sequence[Trajectory] = ()) -> bool:
-    """Whether a text may answer the trajectory's question at all.
+    """Whether a text says more than the trajectory's question does: it is not nothing, nor a phrase of the question.
 
-    It does not if it is empty or says that there is no answer, repeats a phrase of the question where that names
-    nothing to choose from, or is an answer of a worked example that nothing in the trajectory speaks of: small models
-    copy those.
+    Phrases of a question that names things to choose from may be its answer, so they say something.
 
     Args:
         text: The answer at stake.
@@ -79,10 +87,30 @@ def says_something(text: str, trajectory: Trajectory, examples: Sequence[Traject
         >>> [says_something(text, trajectory) for text in ("Mira Dol", "the Osk Tower", "unknown", "")]
         [True, False, False, False]
     """
-    kind = question_kind(trajectory.question)
-    if not text.strip() or (kind not in ("yes_no", "number") and _NOTHING.fullmatch(text.strip())):
-        return False
-    return not _repeats(text, trajectory.question) and not _copied(text, trajectory, examples)
+    return not is_nothing(text, trajectory, examples) and not _repeats(text, trajectory.question)
+
+
+def is_nothing(text: str, trajectory: Trajectory, examples: Sequence[Trajectory] = ()) -> bool:
+    """Whether a text is no answer at all: empty, "none" or the like, or copied from a worked example.
+
+    It is copied if nothing in the trajectory speaks of it; small models do so. "None" may be a number, a thing that the
+    question names, or the title of a passage.
+
+    Args:
+        text: The answer at stake.
+        trajectory: The trajectory with the passages that were read.
+        examples: The worked examples that the LM was shown.
+    """
+    said = _words(text)
+    if not said:
+        return not text.strip()
+    if _NOTHING.fullmatch(text.strip()):
+        question = trajectory.question
+        counted = question_kind(question) in ("yes_no", "number") or _NUMBER.search(question)
+        titles = [_words(passage.title or "") for hop in trajectory.hops for passage in hop.passages]
+        named = said[0] in _words(question) or any(title[: len(said)] == said for title in titles)
+        return not counted and not named
+    return _copied(text, trajectory, examples)
 
 
 def _repeats(text: str, question: str) -> bool:
@@ -90,7 +118,7 @@ def _repeats(text: str, question: str) -> bool:
     said, asked = _words(text), _words(question)
     said = said[1:] if len(said) > 1 and said[0] in ("the", "a", "an") else said
     phrases = (asked[start : start + len(said)] for start in range(len(asked) - len(said) + 1))
-    return bool(said) and "or" not in asked and said in phrases
+    return bool(said) and said in phrases and not _CHOICE.search(question) and question_kind(question) != "yes_no"
 
 
 def _words(text: str) -> list[str]:

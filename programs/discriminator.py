@@ -28,7 +28,7 @@ from ..core.question_kinds import plainly_fits
 from ..core.texts import encodable
 from ..lms.confidence import first_token_alternatives
 from ..signatures import JudgeAnswer, NameAnswerKinds
-from .settings import Settings, validated
+from .settings import Settings, SettingsModel, validated
 
 Verdict = Literal["on_topic", "off_topic", "undecided"]
 """What a discriminator finds: the answer is of a kind that the question admits, it is not, or it cannot tell."""
@@ -38,7 +38,7 @@ _TOP = 20
 _FITS: dict[str, bool] = {"yes": True, "no": False}
 
 
-class DiscriminatorSettings(BaseModel):
+class DiscriminatorSettings(SettingsModel):
     """Settings of :class:`Discriminator`.
 
     Attributes:
@@ -47,8 +47,6 @@ class DiscriminatorSettings(BaseModel):
         band: How far below the threshold an answer is still undecided rather than off-topic, as a probability.
         examples: Worked examples with the fields of both steps; those of hopgate if not given.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     threshold: float = Field(default=0.6, ge=0, le=1)
     band: float = Field(default=0.0, ge=0, le=1)

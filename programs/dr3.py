@@ -125,6 +125,7 @@ class _OuterSettings(Settings[Dr3Settings]):
                 taken = {name: changes[name] for name in changes if name in model.model_fields and name not in own}
                 passed.append((settings, validated(model, {**settings.values.model_dump(), **taken})))
                 changes = {name: value for name, value in changes.items() if name in _SHARED or name not in taken}
-        self.values = validated(Dr3Settings, {**self.values.model_dump(), **changes})
+        others = [name for settings, _ in passed for name in type(settings.values).model_fields]
+        self.values = validated(Dr3Settings, {**self.values.model_dump(), **changes}, others=others)
         for settings, values in passed:
             settings.values = values

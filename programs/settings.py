@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Generic, Literal, TypeVar
 
 from dspy.predict.parameter import Parameter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from ..core import InputError, StateError
 from .trajectory import Trajectory
@@ -13,15 +15,27 @@ from .trajectory import Trajectory
 STATE_VERSION = 1
 
 
-class ProgramSettings(BaseModel):
+class SettingsModel(BaseModel):
+    """Base of all settings: no unknown names, no change in place, and no truth value where a number is wanted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_as_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # Python's True is 1, which nobody means: a threshold or a count of `true` is a setting mistaken for another.
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in (int, float):
+            raise ValueError("a number is wanted, not true or false")
+        return value
+
+
+class ProgramSettings(SettingsModel):
     """Settings that all programs have.
 
     Attributes:
         k: Passages that one search puts before the LM.
         passage_words: Words shown of each passage.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     k: int = Field(default=3, ge=1, le=100)
     passage_words: int = Field(default=70, ge=5)
@@ -191,8 +205,13 @@ class Settings(Parameter, Generic[S]):
         return f"Settings({self.values!r})"
 
 
-def validated(model: type[S], values: dict[str, Any]) -> S:
+def validated(model: type[S], values: dict[str, Any], *, others: Iterable[str] = ()) -> S:
     """The settings that a dictionary describes.
+
+    Args:
+        model: Their schema.
+        values: Settings by their names.
+        others: Names of settings that are taken elsewhere, which the message about an unknown one tells too.
 
     Raises:
         InputError: A name is unknown or a value is out of range; the message names the setting.
@@ -202,4 +221,14 @@ def validated(model: type[S], values: dict[str, Any]) -> S:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or model.__name__
-        raise InputError(f"setting `{name}`: {first['msg']} (got {str(first.get('input'))[:60]!r})") from error
+        if first["type"] == "extra_forbidden":
+            raise InputError(_unknown(name, list(dict.fromkeys([*model.model_fields, *others])))) from error
+        wanted = first["msg"].removeprefix("Value error, ")
+        wanted = f" must be {wanted[16:]}" if wanted.startswith("Input should be ") else f": {wanted}"
+        raise InputError(f"setting `{name}`{wanted} (got {repr(first.get('input'))[:60]})") from error
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    likely = get_close_matches(name.lower(), known, n=1)
+    suggestion = f"; did you mean `{likely[0]}`? There are" if likely else "; there are"
+    return f"there is no setting `{name:.60}`{suggestion} {', '.join(known)}"
