@@ -42,7 +42,7 @@ def composed(
     rejected = {text.casefold() for text in trajectory.rejected}
     last: Candidate = (told.text or "", told.confidence)
     left = [other for other in others if other[0].casefold() not in rejected]
-    whole = [hop.answer for hop in trajectory.hops if hop.whole]
+    whole = {hop.answer: hop.passages for hop in trajectory.hops if hop.whole}
     telling = [other for other in left if says_something(other[0], trajectory, examples)]
     if says_something(last[0], trajectory, examples):
         ranked = [last]
@@ -53,7 +53,7 @@ def composed(
     text, confidence = next((one for one in ranked if one[0]), last)
     return replace(
         trajectory,
-        passages=passages,
+        passages=passages if text == last[0] else whole.get(text, passages),
         answer=text,
         answer_confidence=confidence,
         other_cost=trajectory.other_cost + told.cost,

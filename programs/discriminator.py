@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..core import ConfidenceError, InputError
 from ..core.question_kinds import plainly_fits
