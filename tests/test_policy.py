@@ -260,7 +260,8 @@ def test_the_documentation_runs_and_names_every_feature(tmp_path: Path, monkeypa
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(block, names)
-    assert names["fresh"].gates["grounded"].dump_state() == names["trained"].gate.dump_state()
+    for made in ("fresh", "loaded"):
+        assert names[made].gates["grounded"].dump_state() == names["trained"].gate.dump_state()
     assert all(f"`{name}`" in text for name in FEATURES)
 
 
