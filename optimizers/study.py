@@ -86,8 +86,11 @@ class SharedStudy:
             MissingDependencyError: PostgreSQL's driver is not installed.
             StateError: The journal is damaged.
         """
-        if isinstance(stale_after, bool) or not math.isfinite(stale_after) or stale_after <= 0:
-            raise InputError(f"`stale_after` must be a positive number of seconds, got {stale_after!r}")
+        number = isinstance(stale_after, int | float) and not isinstance(stale_after, bool)
+        if not number or not 0 < stale_after < math.inf:
+            raise InputError(f"`stale_after` must be a positive number of seconds, got {stale_after!r:.60}")
+        if not isinstance(spec, StudySpec):
+            raise InputError(f"`spec` must be a StudySpec, got a {type(spec).__name__}")
         from .study_record import StudyRecord
         from .study_sampling import default_sampler
         from .study_storage import place_of
@@ -160,17 +163,28 @@ class SharedStudy:
             del self._held[trial.number]
 
     def _checked(self, trial: Trial, values: Sequence[float]) -> list[float]:
-        where = f"study {self.spec.name}, trial {trial.number}"
+        where = f"study {self.spec.name}, trial {self._asked(trial).number}"
+        if isinstance(values, str) or not hasattr(values, "__len__"):
+            raise InputError(
+                f"{where}: `values` takes a list with a number for each objective, got a {type(values).__name__}"
+            )
         if len(values) != len(self.spec.directions):
             raise InputError(f"{where}: {len(values)} values for {len(self.spec.directions)} objectives")
         for place, value in enumerate(values):
             try:
                 usable = math.isfinite(value)
+            except OverflowError:
+                raise InputError(f"{where}: value {place + 1} is a whole number beyond all floats") from None
             except TypeError:
                 usable = False
             if not usable:
-                raise InputError(f"{where}: value {place + 1} must be a finite number, got {value!r}")
+                raise InputError(f"{where}: value {place + 1} must be a finite number, got {value!r:.60}")
         return [float(value) for value in values]
+
+    def _asked(self, trial: Trial) -> Trial:
+        if not isinstance(trial, Trial):
+            raise InputError(f"study {self.spec.name}: a trial is what ask() gives, got a {type(trial).__name__}")
+        return trial
 
     def _mine(self, trial: Trial) -> Attempt:
         attempt = self._held.get(trial.number)
@@ -188,8 +202,12 @@ class SharedStudy:
 
         Raises:
             HopgateError: The storage cannot be used any more.
-            InputError: The trial is not one that this worker asked for and did not tell yet.
+            InputError: The trial is not one that this worker asked for and did not tell yet, or the reason is no text.
         """
+        if not isinstance(reason, str):
+            where = f"study {self.spec.name}, trial {self._asked(trial).number}"
+            raise InputError(f"{where}: the `reason` must be a text, got a {type(reason).__name__}")
+        self._asked(trial)
         with self._exclusive():
             self._record.give_up(self._mine(trial), reason)
             del self._held[trial.number]
@@ -212,33 +230,16 @@ class SharedStudy:
         return tuple(trial for trial, out in zip(finished, worse, strict=True) if not out)
 
     def importances(self) -> dict[str, float]:
-        """The share of each parameter in the variance of the first objective, the largest first (fANOVA, Hutter 2014).
+        """The share of each parameter in what makes the first objective differ, the largest first.
 
-        Empty where there are fewer than two finished trials, or all have the same value.
+        It is the share in its variance (fANOVA, Hutter et al. 2014), or, where there are too many choices and trials
+        for that, in what tells its best tenth from the others (PED-ANOVA, Watanabe et al. 2023). Empty where there are
+        fewer than two finished trials, or all have the same value.
         """
         from .study_record import importances
 
         with self._exclusive():
             return importances(self.spec, self._record.known())
-
-    def remember(self, key: str, value: Any) -> None:
-        """Keep a value (JSON) with the study, for all its workers, in place of what was kept under that key.
-
-        Raises:
-            HopgateError: The storage cannot be used any more.
-            InputError: The value is not JSON.
-        """
-        try:
-            kept = as_json(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"study {self.spec.name}: {key!r} must be JSON: {error}") from error
-        with self._exclusive():
-            self._record.remember(key, kept)
-
-    def remembered(self) -> dict[str, Any]:
-        """What was kept with :meth:`remember`, by any worker."""
-        with self._exclusive():
-            return self._record.remembered()
 
     @property
     def worker(self) -> str:

@@ -29,11 +29,6 @@ _PATIENCE = 60
 _SECRET = ("password", "passfile", "sslpassword", "sslkey")
 
 
-def is_postgresql(scheme: str) -> bool:
-    """Whether a URL with this scheme is one of PostgreSQL, with the driver that hopgate uses."""
-    return scheme in ("postgres", "postgresql", "postgresql+psycopg")
-
-
 class PostgreSQL(Place):
     """A database of PostgreSQL.
 

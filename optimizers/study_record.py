@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ from .study_spec import StudySpec
 from .study_storage import Place
 
 _SPEC = "hopgate"
-_REMEMBERED = "hopgate:"
 _NUMBER, _WORKER, _NOTES, _REASON, _GIVEN_UP = "number", "worker", "notes", "reason", "given_up"
+
+_MOST, _FEWEST, _WORK = 64, 8, 12_000
+"""Trees of fANOVA, and how many times the choices in all times the trials they may be; this is a second or two."""
 
 
 @dataclass(frozen=True)
@@ -216,15 +219,6 @@ class StudyRecord:
             storage.set_trial_state_values(attempt.trial_id, TrialState.FAIL)
         return True
 
-    def remember(self, key: str, value: Any) -> None:
-        """Keep a value with the study."""
-        self.place.storage.set_study_user_attr(self._id, f"{_REMEMBERED}{key}", value)
-
-    def remembered(self) -> dict[str, Any]:
-        """What was kept."""
-        kept = self.place.storage.get_study_user_attrs(self._id)
-        return {key.removeprefix(_REMEMBERED): kept[key] for key in kept if key.startswith(_REMEMBERED)}
-
 
 def _known(number: int, trials: Sequence[FrozenTrial]) -> Known:
     for state in (TrialState.COMPLETE, TrialState.RUNNING):
@@ -243,12 +237,23 @@ def dominated(values: Sequence[Sequence[float]], directions: Sequence[str]) -> l
 
 
 def importances(spec: StudySpec, known: Sequence[Known]) -> dict[str, float]:
-    """fANOVA of the first objective; empty where it has nothing to explain."""
+    """fANOVA of the first objective, or PED-ANOVA where that would take minutes; empty if there is nothing to explain.
+
+    fANOVA takes a column for each choice, and its time grows with their number and that of the trials.
+    """
     finished = [each.trial for each in known if each.values is not None]
     if len({trial.values[0] for trial in finished}) < 2:
         return {}
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=spec.seed % (1 << 32))
-    found = optuna.importance.get_param_importances(
-        in_memory(spec, finished), evaluator=evaluator, target=lambda trial: trial.values[0]
-    )
+    trees = min(_MOST, _WORK // (sum(map(len, spec.space.values())) * len(finished)))
+    sign = 1.0
+    if trees >= _FEWEST:
+        evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=trees, seed=spec.seed % (1 << 32))
+    else:
+        sign = -1.0 if spec.directions[0] == "maximize" else 1.0  # it takes low values for good ones
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    with warnings.catch_warnings():  # PED-ANOVA warns of a target of one's own, whatever it is
+        warnings.simplefilter("ignore")
+        found = optuna.importance.get_param_importances(
+            in_memory(spec, finished), evaluator=evaluator, target=lambda trial: sign * trial.values[0]
+        )
     return {name: float(share) for name, share in found.items()}

@@ -70,7 +70,7 @@ def propose(
     if len(places) >= spec.size:
         return None
     if number < len(spec.first):
-        return Proposal(dict(spec.first[number]), {})
+        return Proposal(spec.at(spec.place(spec.first[number])), {})  # 1.0 is the choice 1
     random = np.random.SeedSequence([spec.seed, number])
     copied = in_memory(spec, known, sampler(int(random.generate_state(1)[0])))
     space = distributions(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,7 @@ SCHEMA = 1
 """Version of the record that :meth:`StudySpec.record` makes."""
 
 _DIRECTIONS = ("maximize", "minimize")
+_DIGEST = re.compile("[0-9a-f]{32,}")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -88,9 +90,11 @@ class StudySpec:
             )
         place = 0
         for name, choices in self.space.items():
-            if parameters[name] not in choices:
-                raise InputError(f"study {self.name}: {parameters[name]!r} is no choice of {name!r}: {list(choices)!r}")
-            place = place * len(choices) + choices.index(parameters[name])
+            value = parameters[name]
+            digit = next((digit for digit, choice in enumerate(choices) if _alike(choice, value)), None)
+            if digit is None:
+                raise InputError(f"study {self.name}: {value!r} is no choice of {name!r}: {list(choices)!r}"[:300])
+            place = place * len(choices) + digit
         return place
 
     def at(self, place: int) -> dict[str, Any]:
@@ -129,6 +133,10 @@ class StudySpec:
         return found + _table("fingerprint", recorded.get("fingerprint"), mine["fingerprint"])
 
 
+def _alike(choice: Any, value: Any) -> bool:
+    return isinstance(choice, bool) is isinstance(value, bool) and bool(choice == value)  # True is not 1
+
+
 def as_json(value: Any) -> Any:
     """A copy of a value as JSON gives it back.
 
@@ -141,7 +149,10 @@ def as_json(value: Any) -> Any:
 
 def _table(what: str, old: Any, new: Any, prefix: str = "") -> list[str]:
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return [] if _same(old, new) else [f"{what} `{prefix}` {_short(old)}, now {_short(new)}"]
+        if _same(old, new):
+            return []
+        digests = all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new))
+        return [f"{what} `{prefix}` is another" if digests else f"{what} `{prefix}` {_short(old)}, now {_short(new)}"]
     found: list[str] = []
     for name in {**old, **new}:
         path = f"{prefix}.{name}" if prefix else name

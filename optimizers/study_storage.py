@@ -15,6 +15,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from ..core import HopgateError, InputError, StateError, check_file, locked, user_path
+from .study_address import is_address
 from .study_sampling import quiet
 
 _PATIENCE = 60.0
@@ -240,18 +241,12 @@ def place_of(storage: str | Path | None, stale_after: float) -> Place:
 
     Raises:
         HopgateError: As for each kind of storage.
-        InputError: A URL of something else.
+        InputError: It looks like an address, and is none of PostgreSQL.
     """
     if storage is None:
         return Memory()
-    scheme = storage.partition("://")[0] if isinstance(storage, str) and "://" in storage else None
-    if scheme is None:
+    if not is_address(storage):
         return Journal(storage)
-    from .study_postgresql import PostgreSQL, is_postgresql
+    from .study_postgresql import PostgreSQL
 
-    if not is_postgresql(scheme):
-        raise InputError(
-            f"a study is kept in a journal file or in PostgreSQL, not at {scheme}://; name a file, or a URL such as "
-            "postgresql://user@host/database"
-        )
     return PostgreSQL(str(storage), stale_after)

@@ -158,17 +158,6 @@ def test_unusable_results_are_refused_and_the_trial_stays(values: Any, notes: An
                 again()
 
 
-def test_what_is_remembered_is_shared_and_replaced(tmp_path: Path) -> None:
-    journal = tmp_path / "study.log"
-    with opened(journal) as one, opened(journal) as other:
-        one.remember("spent", {"calls": 1})
-        one.remember("spent", {"calls": 2})
-        other.remember("best", None)
-        assert other.remembered() == one.remembered() == {"spent": {"calls": 2}, "best": None}
-        with pytest.raises(InputError, match="'bad' must be JSON"):
-            one.remember("bad", {1, 2})
-
-
 vectors = st.lists(st.tuples(*[st.integers(0, 3).map(float)] * 2), min_size=1, max_size=8)
 
 
@@ -193,6 +182,36 @@ def test_importances_name_the_parameter_that_matters() -> None:
         shares = study.importances()
         assert next(iter(shares)) == "a" and shares["a"] > 0.9 and sum(shares.values()) == pytest.approx(1)
         assert study.importances() == shares
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize("choices", [3, 200])
+def test_importances_of_many_choices_are_not_left_to_fanova(
+    choices: int, direction: Any, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    trees: list[int] = []
+    evaluator = optuna.importance.FanovaImportanceEvaluator
+
+    def noted(**given: Any) -> Any:
+        trees.append(given["n_trees"])
+        return evaluator(**given)
+
+    monkeypatch.setattr(optuna.importance, "FanovaImportanceEvaluator", noted)
+    sign = 1.0 if direction == "maximize" else -1.0
+    space = {"a": (0, 1), "b": tuple(range(choices)), "c": ("only",)}
+    with opened(directions=(direction,), space=space, first=()) as study:
+        for _ in range(20):
+            if (trial := study.ask()) is not None:
+                study.tell(trial, [sign * trial.parameters["a"]])
+        shares = study.importances()
+    assert next(iter(shares)) == "a" and sum(shares.values()) == pytest.approx(1)
+    assert all(count * (choices + 3) <= 12_000 for count in trees)
+    assert bool(trees) is (choices < 200) and not recwarn.list
+
+
+def test_a_first_set_is_asked_as_its_choices_are_written() -> None:
+    with opened(space={"a": (1, 2.0, False)}, first=({"a": 1.0}, {"a": 2})) as study:
+        assert [repr(asked(study).parameters["a"]) for _ in range(3)] == ["1", "2.0", "False"]
 
 
 # What is left behind

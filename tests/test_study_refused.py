@@ -35,6 +35,9 @@ from hopgate.optimizers import SharedStudy
         ({"first": ({"demos": 0},)}, "but its space has"),
         ({"first": ({"demos": 3, "k": 1, "form": None},)}, "3 is no choice of 'demos'"),
         ({"first": ({"demos": 0, "k": 1, "form": None},) * 2}, "the same parameters twice"),
+        ({"first": ({"demos": 0, "k": 1, "form": None}, {"demos": 0.0, "k": 1, "form": None})}, "parameters twice"),
+        ({"first": ({"demos": False, "k": 1, "form": None},)}, "False is no choice of 'demos'"),
+        ({"space": {"f": (True, False)}, "first": ({"f": 1},)}, "1 is no choice of 'f'"),
     ],
 )
 def test_a_spec_that_cannot_be_used_is_refused(changes: dict[str, Any], match: str) -> None:
@@ -51,6 +54,7 @@ def test_a_spec_that_cannot_be_used_is_refused(changes: dict[str, Any], match: s
         ({"fingerprint": {"program": "active", "data": {"name": "sample"}}}, "`data.questions` 20, now absent"),
         ({"fingerprint": {"program": "self-ask", "data": {}}}, '`program` "active", now "self-ask"'),
         ({"seed": 12}, "seed 11, now 12"),
+        ({"fingerprint": {"program": "a" * 64, "data": {}}}, '`program` "active", now "aaa'),
     ],
 )
 def test_another_study_of_that_name_is_refused(tmp_path: Path, changes: dict[str, Any], match: str) -> None:
@@ -141,9 +145,88 @@ def test_paths_and_urls_that_hold_no_study_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=match):
             opened(storage)
-    for seconds in (0, -1.0, math.nan, True):
+    for seconds in (0, -1.0, math.nan, math.inf, True, "x", None):
         with pytest.raises(InputError, match="`stale_after` must be"):
-            SharedStudy.open(None, workers.spec(), stale_after=seconds)
+            SharedStudy.open(None, workers.spec(), stale_after=seconds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        "postgresql:/u:SECRET@h/x",
+        "postgresql:u:SECRET@h/x",
+        "postgres:SECRET",
+        "PostgreSQL://u:SECRET@h/x",
+        "postgresql+psycopg2://u:SECRET@h/x",
+        "mysql://u:SECRET@h/x",
+        "user:SECRET@h/x",
+        "u:SECRET@h/x",
+        "u://SECRET@h/x",
+        "://SECRET",
+        "folder://SECRET",
+        Path("postgresql://u:SECRET@h/x"),
+        "postgresql://u:SEC@SECRET@h/x",
+        "postgresql://u/SECRET:SECRET@h/x",
+        "postgresql://u:SECRET@SECRET@h:1/x?a=b",
+        "postgresql://h:5432/x?password=SEC@SECRET",
+    ],
+)
+def test_an_address_that_cannot_be_used_is_never_a_file_nor_told(
+    storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="postgresql://user") as error:
+        opened(storage)
+    assert "SEC" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_with_a_colon_is_a_path_where_it_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for storage in ("./a:1.log", tmp_path / "b:2.log"):
+        with opened(storage) as study:
+            go_on(study, 1)
+    with opened("a:1.log") as study:  # it is there
+        assert len(study.finished()) == 1
+    with opened("C:\\study.log") as study:
+        assert study.storage == "C:\\study.log"
+
+
+@pytest.mark.parametrize(
+    ("told", "match"),
+    [
+        ([10**5000, 1], "value 1 is a whole number beyond"),
+        (0.5, "`values` takes a list"),
+        (None, "`values` takes a list"),
+        ("12", "`values` takes a list"),
+        ([1, "x"], "value 2 must be a finite number"),
+    ],
+)
+def test_values_that_are_none_are_refused(told: Any, match: str) -> None:
+    with opened() as study:
+        trial = asked(study)
+        with pytest.raises(InputError, match=match):
+            study.tell(trial, told)
+        study.tell(trial, [1, 2])
+
+
+@pytest.mark.parametrize("trial", [None, 0, "x", {}])
+def test_what_is_no_trial_is_refused(trial: Any) -> None:
+    with opened() as study:
+        for told in (lambda: study.tell(trial, [1, 2]), lambda: study.give_up(trial, "bad")):
+            with pytest.raises(InputError, match="a trial is what"):
+                told()
+        with pytest.raises(InputError, match="`reason` must be a text"):
+            study.give_up(asked(study), object())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`spec` must be"):
+        SharedStudy.open(None, None)  # type: ignore[arg-type]
+
+
+def test_digests_that_differ_are_told_in_words(tmp_path: Path) -> None:
+    opened(tmp_path / "log", fingerprint={"data": "a" * 64}).close()
+    with pytest.raises(InputError, match="fingerprint `data` is another") as error:
+        opened(tmp_path / "log", fingerprint={"data": "b" * 64})
+    assert "aaaa" not in str(error.value)
 
 
 @pytest.mark.parametrize("again", [True, False])
