@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _STOPPED = 1
 """Exit code of a run that ended before all questions were asked, or in which every question failed."""
+_UNREACHED = ("LMTransportError", "LMTimeoutError")
+"""DSPy's errors of an LM whose server cannot be reached."""
 
 
 @click.command()
@@ -40,13 +42,19 @@ _STOPPED = 1
 @click.option("--first", metavar="N", type=click.IntRange(min=1), help="Only the first N questions.")
 @click.option("--rows", metavar="A:B", callback=rows_option, help="Only questions A to B, counted from 1.")
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="At a time.")
-@click.option("--timeout", metavar="S", type=float, help="Seconds that a question may take.")
+@click.option(
+    "--timeout", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Seconds that a question may take."
+)
 @click.option(
     "--retries", metavar="N", type=click.IntRange(0, 100), default=2, show_default=True, help="After 429, 5xx."
 )
-@click.option("--max-calls", metavar="N", type=int, help="Stop after so many LM calls.")
-@click.option("--max-usd", metavar="X", type=float, help="Stop after so many US dollars.")
-@click.option("--max-seconds", metavar="S", type=float, help="Stop after so much time.")
+@click.option("--max-calls", metavar="N", type=click.IntRange(min=1), help="Stop after so many LM calls.")
+@click.option(
+    "--max-usd", metavar="X", type=click.FloatRange(min=0, min_open=True), help="Stop after so many US dollars."
+)
+@click.option(
+    "--max-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Stop after so much time."
+)
 @click.option("--retry-errors", is_flag=True, help="Ask questions again that failed before.")
 @click.option("--normalisation", type=click.Choice(["official", "strict"]), help="How answers are compared.")
 @click.option("--repeat", metavar="RUN", help="Do a recorded run again, with what its header says.")
@@ -89,6 +97,7 @@ def evaluate(
     index and a saved state are named again, and must be the same.
     """
     from ..core import InputError, check_file, user_path
+    from ..core.texts import counted
     from ..evaluation.budget import Budget
     from ..evaluation.records import read_header
 
@@ -152,8 +161,11 @@ def evaluate(
             on_progress=note_done,
         )
     _tell(run, as_json)
+    _tell_address(run, lm)
     if run.stopped is not None:
-        note(f"Stopped: {run.stopped}. {len(run.missing):,} questions are left; the same command goes on with them.")
+        left = counted(len(run.missing), "question")
+        verb, them = ("is", "it") if len(run.missing) == 1 else ("are", "them")
+        note(f"Stopped: {run.stopped}. {left} {verb} left; the same command goes on with {them}.")
         raise click.exceptions.Exit(_STOPPED)
     if not run.answered:
         note("Every question failed; --retry-errors asks them again.")
@@ -177,7 +189,9 @@ def _bar(total: int) -> Iterator[Callable[[Progress], None]]:
 
 
 def _line(progress: Progress) -> str:
-    parts = [f"EM {'-' if progress.em is None else format(progress.em, '.3f')}", f"{progress.calls:,} LM calls"]
+    from ..core.texts import counted
+
+    parts = [f"EM {'-' if progress.em is None else format(progress.em, '.3f')}", counted(progress.calls, "LM call")]
     if progress.errors:
         parts.insert(1, f"{progress.errors:,} failed")
     if progress.usd:
@@ -187,6 +201,8 @@ def _line(progress: Progress) -> str:
 
 def _tell(run: Run, as_json: bool) -> None:
     """Print the means over the questions that have an answer, and what all took."""
+    from ..core.texts import counted
+
     answered, records = run.answered, run.records
     prices = [record.cost.usd for record in records]
     means: dict[str, float | None] = {
@@ -209,12 +225,26 @@ def _tell(run: Run, as_json: bool) -> None:
         write_json(summary)
         return
     texts = {name: "-" if value is None else f"{value:.3f}" for name, value in means.items()}
-    price = "unknown" if summary["usd"] is None else f"{summary['usd']:.4f}"
+    price = {None: "unknown", 0: "0"}.get(summary["usd"]) or f"{summary['usd']:.4f}"
     click.echo(
-        f"{len(answered):,} of {summary['n']:,} questions answered, {summary['errors']:,} failed: EM {texts['em']}, "
-        f"F1 {texts['f1']}, cover EM {texts['cover_em']}; {summary['retrievals']:,} retrievals, "
-        f"{summary['lm_calls']:,} LM calls, USD {price}, {summary['seconds']:.1f} seconds. Written to {run.path}."
+        f"{len(answered):,} of {counted(summary['n'], 'question')} answered, {summary['errors']:,} failed: "
+        f"EM {texts['em']}, F1 {texts['f1']}, cover EM {texts['cover_em']}; "
+        f"{counted(summary['retrievals'], 'retrieval')}, {counted(summary['lm_calls'], 'LM call')}, USD {price}, {summary['seconds']:.1f} seconds. Written to {run.path}."
     )
     errors = [record.error for record in run.failed if record.error is not None]
     if errors:
         note(f"The first failure: {errors[0].type}: {errors[0].message}")
+
+
+def _tell_address(run: Run, lm: Any) -> None:
+    """Say what to do where the LM's server was not reached."""
+    if not any(record.error is not None and record.error.type in _UNREACHED for record in run.failed):
+        return
+    address = next((lm.kwargs[name] for name in ("api_base", "base_url") if lm.kwargs.get(name)), None)
+    if address is None:
+        note(
+            f"The server of {lm.model} could not be reached: connect to the network, or name a server of your own with "
+            "--lm-set api_base=URL."
+        )
+    else:
+        note(f"No LM server could be reached at {address}: start it, or correct --lm-set api_base=URL.")

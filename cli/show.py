@@ -60,9 +60,11 @@ def _attempt(revision: Mapping[str, Any]) -> str:
 
 def cost_line(cost: Cost) -> str:
     """What answering took, in one line."""
+    from ..core.texts import counted
+
     parts = [
-        _count(cost.retrievals, "retrieval"),
-        _count(cost.lm_calls, "LM call") + (f" ({cost.cached_calls:,} from the cache)" if cost.cached_calls else ""),
+        counted(cost.retrievals, "retrieval"),
+        counted(cost.lm_calls, "LM call") + (f" ({cost.cached_calls:,} from the cache)" if cost.cached_calls else ""),
         f"{cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens",
         f"{cost.seconds:.1f} seconds",
     ]
@@ -120,7 +122,3 @@ def _line(console: Console, label: str, value: str, *, style: str = "", separato
         console.print(" " * indent, line, sep="")
     else:
         console.print(Padding(line, (0, 0, 0, indent), expand=False))  # wrapped lines are indented as well
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

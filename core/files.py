@@ -113,6 +113,35 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path}: is a device, pipe or socket, which is not written to; name a file")
 
 
+_REMEDIES = {
+    errno.EACCES: "name a file in a folder that you may write to",
+    errno.EPERM: "name a file in a folder that you may write to",
+    errno.EROFS: "name a file in a folder that you may write to",
+    errno.ENOSPC: "free some space, or name a file on another disk",
+    errno.ENAMETOOLONG: "give the file a shorter name",
+}
+
+
+@contextmanager
+def named_as(path: Path) -> Iterator[None]:
+    """While the body runs, an ``OSError`` names this file, and what to do, rather than a helper file beside it.
+
+    Args:
+        path: The file that the user asked for.
+
+    Raises:
+        OSError: Of the same kind.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        reason = error.strerror or os.strerror(error.errno)
+        remedy = _REMEDIES.get(error.errno, "name another file")
+        raise OSError(error.errno, f"cannot be written ({reason}); {remedy}", str(path)) from error
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a file so that a reader sees the old content or the new one, never a part.
 
@@ -125,19 +154,20 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         OSError: The file cannot be written.
     """
     check_file(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = data.encode() if isinstance(data, str) else data
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with named_as(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o666 & ~_umask())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""Texts that come from outside, such as an LM's completion."""
+"""Texts: those that come from outside, such as an LM's completion, and numbers for people."""
 
 from __future__ import annotations
 
@@ -11,3 +11,13 @@ def encodable(text: str) -> str:
         'half ?'
     """
     return text.encode("utf-8", "replace").decode()
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, for people.
+
+    Example:
+        >>> counted(1, "LM call"), counted(1200, "LM call")
+        ('1 LM call', '1,200 LM calls')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -22,6 +22,7 @@ from ..core import (
     ModelError,
     WeightsError,
 )
+from ..lms.config import EMBEDDED_PREFIX
 from ..programs import Cost, Trajectory
 from ..programs.metering import Meter
 from .budget import Spending
@@ -101,8 +102,10 @@ class QuestionMeter:
         single = Meter()
         single.history.append(entry)
         cost = single.cost()
-        # A call that a cache answered costs nothing, though its entry still says what it once did.
-        usd = 0.0 if cost.cached_calls else entry.get("cost")
+        # A call that a cache answered costs nothing, though its entry still says what it once did; an LM in this process
+        # has no price at all.
+        free = cost.cached_calls or str(entry.get("model")).startswith(EMBEDDED_PREFIX)
+        usd = 0.0 if free else entry.get("cost")
         self._spending.add(cost.lm_calls, usd, cost.prompt_tokens + cost.completion_tokens)
         with self._lock:
             self._cost = self._cost + cost

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core import InputError
+from ..core.texts import counted
 from .run_schema import Failure, RunRecord
 
 
@@ -21,7 +22,8 @@ class Budget:
 
     Attributes:
         calls: LM calls, cached ones included.
-        usd: US dollars. Without a known price of the LM, the run stops after its first question and says so.
+        usd: US dollars; the embedded LM costs none. Without a known price of the LM, the run stops after its first
+            question and says so.
         seconds: Wall time in seconds.
         tokens: Tokens of prompts and completions, cached ones included.
 
@@ -99,14 +101,14 @@ class Spending:
     def _reached(self) -> str | None:
         budget = self.budget
         if budget.calls is not None and self.calls >= budget.calls:
-            return f"the budget of {budget.calls:,} LM calls is used up ({self.calls:,} were made)"
+            return f"the budget of {counted(budget.calls, 'LM call')} is used up ({self.calls:,} made)"
         if budget.tokens is not None and self.tokens >= budget.tokens:
-            return f"the budget of {budget.tokens:,} tokens is used up ({self.tokens:,} were taken)"
+            return f"the budget of {counted(budget.tokens, 'token')} is used up ({self.tokens:,} taken)"
         if budget.usd is not None:
             if self.usd is None:
                 return "the LM's price is not known, so a budget in US dollars cannot be kept; limit the LM calls"
             if self.usd >= budget.usd:
-                return f"the budget of {budget.usd:g} US dollars is used up ({self.usd:.4f} were spent)"
+                return f"the budget of {budget.usd:g} US dollars is used up ({self.usd:.4f} spent)"
         if budget.seconds is not None and self.seconds >= budget.seconds:
             return f"the budget of {budget.seconds:g} seconds is used up"
         return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..core import InputError, StateError, check_file, locked
+from ..core.files import named_as
 
 _LONGEST_LINE = 64 << 20
 """Bytes; the header of a run of a million questions is shorter."""
@@ -28,10 +29,13 @@ def one_writer(path: Path, who: str) -> Iterator[None]:
     Raises:
         HopgateError: Another process writes the file.
         InputError: It is no regular file.
+        OSError: Nothing can be written there.
     """
     check_file(path)  # before a lock file is put beside it
     busy = f"{path}: another {who} is writing this file; wait for its end, or write to another file"
-    with locked(path.with_name(f".{path.name}.lock"), busy=busy):
+    with ExitStack() as stack:
+        with named_as(path):
+            stack.enter_context(locked(path.with_name(f".{path.name}.lock"), busy=busy))
         yield
 
 

@@ -16,11 +16,14 @@ def differences(old: RunHeader, new: RunHeader) -> list[str]:
     """What differs between the headers of two runs that should be the same, for people.
 
     Name, time and versions are left out: they may differ. What the old header does not know is left out too, which for
-    a setting that its program did not have yet is the case as long as that has its default.
+    a setting that its program did not have yet is the case as long as that has its default. Of another program only
+    that is said.
     """
+    if old.program.name not in (None, new.program.name):
+        # What else differs follows from it for the most part: settings of one that the other has not.
+        return [f"program {_short(old.program.name)}, now {_short(new.program.name)}"]
     found: list[str] = []
     pairs = (
-        ("program", old.program.name, new.program.name),
         ("LM", old.lm.get("model"), new.lm.get("model")),
         ("adapter", old.adapter, new.adapter),
         ("seed", old.seed, new.seed),

@@ -58,8 +58,8 @@ class RunCost:
     """What a question took, over all its attempts: the fields of :class:`hopgate.programs.Cost`, and the price.
 
     Attributes:
-        usd: US dollars of the LM calls that no cache answered, by the provider's price table; ``None`` where a price is
-            unknown.
+        usd: US dollars of the LM calls that no cache answered, by the provider's price table; 0 for the embedded LM
+            (``None`` in older files), ``None`` where a price is unknown.
     """
 
     retrievals: Count = 0

@@ -237,7 +237,10 @@ def _note_versions(old: RunHeader, new: RunHeader) -> None:
 def _check_same(old: RunHeader, new: RunHeader) -> None:
     other = differences(old, new)
     if other:
-        raise InputError(f"this would be no repetition of the run {old.name!r}: {'; '.join(other)}")
+        raise InputError(
+            f"this would be no repetition of the run {old.name!r}: {'; '.join(other)}; name what it was made with, or "
+            "make it as a new run"
+        )
 
 
 def _check(**values: Any) -> None:

@@ -18,6 +18,7 @@ import dspy
 from ..core import ModelError
 from ..core.known_weights import WEIGHTS
 from .embedded import EmbeddedEngine, check_bindings
+from .options import check_options
 
 EMBEDDED_PREFIX = "embedded/"
 DEFAULT_MODEL = "embedded/qwen2.5-coder-1.5b"
@@ -63,6 +64,7 @@ def lm_from_config(table: str | Mapping[str, Any]) -> dspy.LM:
         raise ModelError(
             f"{model}: `{secret}` does not belong in an LM table; set the provider's environment variable instead"
         )
+    check_options(model, options)
     if model.startswith(EMBEDDED_PREFIX):
         return _embedded(model, model.removeprefix(EMBEDDED_PREFIX), options)
     for name in _ENGINE_OPTIONS:

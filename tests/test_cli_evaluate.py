@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from hopgate.cli.programs import NAMES, SEARCHING, named_values
 from hopgate.core import InputError, Passage, StateError
 from hopgate.evaluation.records import line_of, read_run
 from hopgate.index import ColBERTIndex
+from hopgate.lms.config import lm_from_config
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.optimizers.compiled import program_of_state, read_program
 from hopgate.programs import Direct
@@ -106,7 +109,7 @@ def test_a_budget_stops_and_the_file_goes_on(files: dict[str, str], tmp_path: Pa
     start = (files["data"], "--program", "direct", "--out", str(out))
     result = run(*start, "--max-calls", "1")
     assert result.exit_code == 1
-    assert "Stopped: the budget of 1 LM calls is used up (1 were made). 2 questions are left" in result.stderr
+    assert "Stopped: the budget of 1 LM call is used up (1 made). 2 questions are left" in result.stderr
     assert run(*start).exit_code == 0 and len(read_run(out).records) == 3
 
 
@@ -123,6 +126,7 @@ def test_repeated(files: dict[str, str], tmp_path: Path, tables: list[Any]) -> N
     assert "searched an index of 2 passages" in failure(files["data"], *again)
     other = failure(files["data"], *again, "--index", files["other"], "--checkpoint", files["checkpoint"])
     assert "no repetition of the run 'first'" in other and "corpus_fingerprint" in other
+    assert "name what it was made with" in other
     assert "leave it out" in failure(files["data"], *again, *index, "--set", "k=2")
     assert "made with the program 'rag'" in failure(files["data"], *again, *index, "--program", "direct")
     assert not second.exists()
@@ -296,3 +300,86 @@ def test_help_is_light() -> None:
         "sys.exit(any(name in sys.modules for name in ('dspy', 'torch', 'pydantic', 'rich')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--max-calls", "--max-usd", "--max-seconds", "--timeout"])
+@pytest.mark.parametrize("value", ["0", "-5", "much"])
+def test_limits_that_cannot_be_are_named_by_their_option(
+    files: dict[str, str], tmp_path: Path, option: str, value: str
+) -> None:
+    out = tmp_path / "a.jsonl"
+    message = failure(files["data"], "--program", "direct", "--out", str(out), option, value)
+    assert f"Invalid value for '{option}'" in message and value in message and not out.exists()
+
+
+@pytest.mark.parametrize(
+    "option", ["temperature=hot", "top_p=2", "max_tokens=many", "n=0", "seed=x", "stop=5", "logprobs=maybe"]
+)
+def test_options_of_the_lm_are_checked_before_any_question(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lm_from_config)
+    out, (name, _, value) = tmp_path / "a.jsonl", option.partition("=")
+    options = ("--program", "direct", "--lm", "openai/x", "--lm-set", option, "--out", str(out))
+    message = failure(files["data"], *options)
+    assert f"`{name}` must be " in message and value in message and not out.exists()
+
+
+def test_another_program_is_all_that_differs(files: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    index = ("--index", files["index"], "--checkpoint", files["checkpoint"])
+    assert run(files["data"], "--program", "rag", *index, "--out", str(out)).exit_code == 0
+    message = failure(files["data"], "--program", "direct", "--out", str(out), "--seed", "3")
+    assert 'resumed: program "rag", now "direct"; give what it was made with' in message
+
+
+def test_the_server_that_was_not_reached_is_named(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = (files["data"], "--program", "direct", "--retries", "0")
+    with monkeypatch.context() as patched:
+        patched.setattr("hopgate.lms.lm_from_config", lm_from_config)
+        patched.setenv("OPENAI_API_KEY", "none")
+        # No server listens at the port that only ever discarded what it was sent.
+        server = ("--lm", "openai/x", "--lm-set", "api_base=http://127.0.0.1:9/v1", "--lm-set", "num_retries=0")
+        told = run(*command, *server, "--out", str(tmp_path / "a.jsonl"))
+    assert told.exit_code == 1 and "reached at http://127.0.0.1:9/v1: start it" in told.stderr, told.output
+
+    def unreachable(prompt: str) -> Reply:
+        raise dspy.LMTransportError("Connection error", model="openai/x")
+
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(unreachable))
+    told = run(*command, "--out", str(tmp_path / "b.jsonl"))
+    assert "could not be reached: connect to the network" in told.stderr and "api_base=URL" in told.stderr
+
+
+def test_counts_of_one(files: dict[str, str], tmp_path: Path) -> None:
+    result = run(files["data"], "--program", "direct", "--first", "1", "--out", str(tmp_path / "a.jsonl"))
+    assert "1 of 1 question answered" in result.stdout and "1 LM call, USD unknown" in result.stdout
+
+
+def test_the_embedded_lm_costs_nothing(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = scripted_lm(lambda prompt: Reply("Seine"))
+    lm.model = "embedded/tiny@0123456789ab"
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: lm)
+    command = (files["data"], "--program", "direct", "--out", str(tmp_path / "a.jsonl"), "--max-usd", "0.01")
+    result = run(*command)
+    assert result.exit_code == 0 and "3 LM calls, USD 0, " in result.stdout, result.output
+    assert json.loads(run(*command, "--json").stdout)["usd"] == 0
+
+
+@pytest.mark.parametrize("reason", [errno.EPERM, errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    out, opened = tmp_path / "a.jsonl", os.open
+
+    def refusing(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).startswith(str(tmp_path)):
+            raise OSError(reason, os.strerror(reason), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    message = failure(files["data"], "--program", "direct", "--out", str(out))
+    assert f"{out}: cannot be written ({os.strerror(reason)}); name a file in a folder that you may" in message
+    assert ".lock" not in message

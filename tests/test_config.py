@@ -134,6 +134,8 @@ def test_every_option_that_is_named_is_taken(gguf: Path) -> None:
         "stop": ["x"],
         "n_ctx": 2048,
         "response_format": None,
+        "cache": True,
+        "use_developer_role": False,
     }
     values["temperature"] = values["rollout_id"] = None
     for name in str(caught.value).rpartition("there are ")[2].split(", "):
@@ -156,3 +158,46 @@ def test_a_path_that_is_no_model(tmp_path: Path) -> None:
 def test_the_state_of_a_declared_lm_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-private")
     assert "sk-very-private" not in repr(lm_from_config("openai/gpt-4o-mini").dump_state())
+
+
+WRONG = [
+    {"temperature": "hot"}, {"temperature": "0.5"}, {"temperature": True}, {"temperature": -1}, {"temperature": 2.5},
+    {"temperature": float("nan")}, {"top_p": "all"}, {"top_p": 1.5}, {"top_k": 0.5}, {"top_k": 0},
+    {"max_tokens": "many"}, {"max_tokens": 0}, {"max_tokens": 60.5}, {"max_tokens": True},
+    {"max_completion_tokens": -1}, {"n": "two"}, {"n": 0}, {"seed": "x"}, {"seed": 1.5}, {"stop": 5}, {"stop": ""},
+    {"stop": [1]}, {"stop": ["", "x"]}, {"stop": {"a": 1}}, {"logprobs": "yes"}, {"top_logprobs": -1},
+    {"frequency_penalty": 3}, {"presence_penalty": "low"}, {"cache": "no"}, {"num_retries": -1},
+    {"rollout_id": "a"}, {"model_type": "talk"}, {"use_developer_role": 1}, {"api_base": 8000}, {"api_base": ""},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", WRONG, ids=str)
+def test_options_that_no_model_takes_are_refused_when_it_is_declared(gguf: Path, options: dict[str, Any]) -> None:
+    name, value = next(iter(options.items()))
+    models = ["openai/gpt-4o-mini"]
+    if name in {"cache", "num_retries", "rollout_id", *EmbeddedEngine.supported_params}:
+        models.append(f"embedded/{gguf}")
+    for model in models:
+        with pytest.raises(ModelError, match=f"`{name}` must be ") as caught:
+            lm_from_config({"model": model, **options})
+        message = str(caught.value)
+        assert f"got {value!r}" in message and "Input should" not in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0}, {"temperature": None}, {"temperature": 1.5}, {"top_p": 1}, {"max_tokens": None},
+        {"stop": "\n"}, {"stop": ["\n", "Q:"]}, {"logprobs": True}, {"logprobs": 5}, {"seed": -1}, {"cache": False},
+        {"reasoning_effort": "low"}, {"api_base": "http://127.0.0.1:8000/v1"}, {"timeout": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_models_take_are_theirs(options: dict[str, Any]) -> None:
+    lm = lm_from_config({"model": "openai/gpt-4o-mini", **options})
+    (name, value), *_ = options.items()
+    assert (lm.cache if name == "cache" else lm.kwargs[name]) == value
+
+
+def test_a_tuple_of_stops() -> None:
+    assert lm_from_config({"model": "openai/gpt-4o-mini", "stop": ("a", "b")}).kwargs["stop"] == ("a", "b")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -149,3 +151,20 @@ def test_an_empty_path_is_none() -> None:
     with pytest.raises(InputError, match="a path must not be empty"):
         user_path("")
     assert user_path(Path()) == Path()
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [(errno.EPERM, "that you may write to"), (errno.EROFS, "that you may write to"), (errno.ENOSPC, "free some space")],
+)
+def test_what_cannot_be_written_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int, remedy: str
+) -> None:
+    def refusing(*_: object, **options: object) -> None:
+        raise OSError(reason, os.strerror(reason), f"{options['dir']}/.page.html.x.part")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refusing)
+    with pytest.raises(OSError, match=remedy) as caught:
+        write_atomic(tmp_path / "page.html", "x")
+    assert (caught.value.errno, caught.value.filename) == (reason, str(tmp_path / "page.html"))
+    assert ".part" not in str(caught.value)

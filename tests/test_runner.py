@@ -315,7 +315,7 @@ def test_a_budget_of_calls(tmp_path: Path) -> None:
     path, questions = tmp_path / "a.jsonl", make(6)
     run = evaluate(Direct(), questions, path, budget=Budget(calls=2))
     assert [r.id for r in run.records] == ["q0", "q1"]
-    assert run.stopped == "the budget of 2 LM calls is used up (2 were made)"
+    assert run.stopped == "the budget of 2 LM calls is used up (2 made)"
     # It is one of the file: the same command does not spend again.
     assert len(evaluate(Direct(), questions, path, budget=Budget(calls=2)).records) == 2
     assert len(evaluate(Direct(), questions, path, budget=Budget(calls=3)).records) == 3
@@ -330,7 +330,7 @@ def test_a_budget_in_dollars(tmp_path: Path) -> None:
     with dspy.context(lm=lm):
         run = evaluate(Direct(), make(6), tmp_path / "a.jsonl", budget=Budget(usd=0.025))
     assert len(run.records) == 3 and run.records[0].cost.usd == pytest.approx(0.01)
-    assert run.stopped == "the budget of 0.025 US dollars is used up (0.0300 were spent)"
+    assert run.stopped == "the budget of 0.025 US dollars is used up (0.0300 spent)"
 
 
 @pytest.mark.usefixtures("lm")
