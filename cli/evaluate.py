@@ -229,7 +229,8 @@ def _tell(run: Run, as_json: bool) -> None:
     click.echo(
         f"{len(answered):,} of {counted(summary['n'], 'question')} answered, {summary['errors']:,} failed: "
         f"EM {texts['em']}, F1 {texts['f1']}, cover EM {texts['cover_em']}; "
-        f"{counted(summary['retrievals'], 'retrieval')}, {counted(summary['lm_calls'], 'LM call')}, USD {price}, {summary['seconds']:.1f} seconds. Written to {run.path}."
+        f"{counted(summary['retrievals'], 'retrieval')}, {counted(summary['lm_calls'], 'LM call')}, USD {price}, "
+        f"{summary['seconds']:.1f} seconds. Written to {run.path}."
     )
     errors = [record.error for record in run.failed if record.error is not None]
     if errors:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MAX_QUESTION_CHARACTERS = 8000
+"""Characters that a question may have; programs refuse longer ones, and so do data sets."""
+
 
 def encodable(text: str) -> str:
     """The text with a question mark for each half of a surrogate pair, which no encoding of text can express.

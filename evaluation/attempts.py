@@ -102,8 +102,8 @@ class QuestionMeter:
         single = Meter()
         single.history.append(entry)
         cost = single.cost()
-        # A call that a cache answered costs nothing, though its entry still says what it once did; an LM in this process
-        # has no price at all.
+        # A call that a cache answered costs nothing, though its entry still says what it once did; an LM in this
+        # process has no price at all.
         free = cost.cached_calls or str(entry.get("model")).startswith(EMBEDDED_PREFIX)
         usd = 0.0 if free else entry.get("cost")
         self._spending.add(cost.lm_calls, usd, cost.prompt_tokens + cost.completion_tokens)

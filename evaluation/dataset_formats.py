@@ -209,11 +209,16 @@ def _answers(record: Record, aliases: str | None = None) -> tuple[str, ...]:
     value = record.get(field)
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = _bracketed(value, field)
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not listed or not all(isinstance(item, str) and item.strip() for item in listed):
+    listed = value if isinstance(value, list) else [value]
+    numbers = [item for item in listed if isinstance(item, int | float) and not isinstance(item, bool)]
+    if numbers:
+        quoted = json.dumps([item if isinstance(item, str) else json.dumps(item) for item in listed])
+        raise InputError(f"`{field}` must be text, got the number {numbers[0]!r:.80}; quote numbers: {quoted:.80}")
+    if not listed or not all(isinstance(item, str) and item.strip() for item in listed):
+        absent = value is None or value == [] or (isinstance(value, str) and not value.strip())
+        remedy = "; test splits without public answers cannot be scored: take the validation split" if absent else ""
         raise InputError(
-            f"`{field}` must be a string or a list of strings, none of them empty, got {value!r:.80}; test splits "
-            "without public answers cannot be scored: take the validation split"
+            f"`{field}` must be a string or a list of strings, none of them empty, got {value!r:.80}{remedy}"
         )
     return tuple(dict.fromkeys([*listed, *(_texts(record, aliases) if aliases else ())]))
 

@@ -6,6 +6,8 @@ The names: ``hotpotqa`` (Yang et al. 2018), ``2wikimultihopqa`` (Ho et al. 2020)
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -17,6 +19,8 @@ from .dataset_files import Located, one_line, read_records
 from .dataset_formats import parser_of
 from .questions import Question, QuestionSet, Step, draw
 from .sample import SampleQuestion, Split, sample_questions
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ def _parsed(source: str, records: Iterable[tuple[str, Any]]) -> Iterator[Questio
     first = next(rest, None)
     if first is None:
         raise InputError(f"{source}: holds no questions; give a source with at least one")
-    parse = None
+    parse, told = None, False
     places: dict[str, tuple[str, bool]] = {}
     for number, (where, record) in enumerate(chain([first], rest), start=1):
         try:
@@ -175,7 +179,18 @@ def _parsed(source: str, records: Iterable[tuple[str, Any]]) -> Iterator[Questio
         if before is not None:
             raise InputError(f"{where}: the id {question.id!r:.80} is that of {before[0]} too; make the ids unique")
         places[question.id] = (where, question.answerable)
+        if not told and _looks_like_several(record.get("answers")):
+            told = True
+            _LOG.warning(
+                '%s: %r counts as one answer; several are given as a JSON list: ["Rome", "Roma"]',
+                where,
+                record["answers"][:80],
+            )
         yield question
+
+
+def _looks_like_several(answers: Any) -> bool:
+    return isinstance(answers, str) and not answers.lstrip().startswith("[") and re.search("[;|]", answers) is not None
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ..core import InputError, Passage
+from ..core.texts import MAX_QUESTION_CHARACTERS, encodable
 
 if TYPE_CHECKING:
     import dspy
@@ -47,7 +48,8 @@ class Question:
         contexts: The passages that come with the question: the supporting ones among distractors.
 
     Raises:
-        InputError: There is no id, no question or no answer.
+        InputError: There is no id, no question or no answer; the question is longer than programs read; or a text holds
+            half of a surrogate pair, which neither a prompt nor a file can hold.
     """
 
     id: str
@@ -68,6 +70,18 @@ class Question:
                 raise InputError(f"`{name}` must be a string that is not empty, got {value!r:.80}")
         if not self.answers or not all(isinstance(answer, str) and answer.strip() for answer in self.answers):
             raise InputError(f"`answers` must hold at least one string and no empty one, got {self.answers!r:.80}")
+        if len(self.question) > MAX_QUESTION_CHARACTERS:
+            raise InputError(
+                f"`question` has {len(self.question):,} characters, and programs read at most "
+                f"{MAX_QUESTION_CHARACTERS:,}; shorten it or leave it out"
+            )
+        for name in ("id", "question", "answers", "type", "supporting_ids", "supporting_titles"):
+            value = getattr(self, name) or ()
+            for text in (value,) if isinstance(value, str) else value:
+                if text != encodable(text):
+                    raise InputError(
+                        f"`{name}` holds half of a surrogate pair; replace the broken character: {text!r:.80}"
+                    )
 
     @property
     def answer(self) -> str:

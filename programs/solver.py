@@ -17,7 +17,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..core import ConfidenceError, InputError, Passage
-from ..core.texts import encodable
+from ..core.texts import MAX_QUESTION_CHARACTERS, encodable
 from ..lms.confidence import answer_confidence
 from .memo import Memo
 from .metering import Meter
@@ -25,8 +25,6 @@ from .requests import Ask, Find, Found, Ran, Reached, Run, Steps, Told
 from .retrievers import RetrieverHandle
 from .settings import ProgramSettings, Settings
 from .trajectory import Cost, Trajectory
-
-MAX_QUESTION_CHARACTERS = 8000
 
 
 class Solver(dspy.Module):

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopgate.core import InputError, Passage
+from hopgate.core.texts import MAX_QUESTION_CHARACTERS
 from hopgate.evaluation import dataset_files
 from hopgate.evaluation.datasets import load_questions
 from hopgate.evaluation.questions import Question, QuestionSet, draw
@@ -195,7 +196,10 @@ def test_simple_as_a_table(tmp_path: Path, separator: str) -> None:
         ("answers", "[Rome| Roma]", r'x\.csv:2: .*several answers as a JSON list, \["Rome", "Roma"\]'),
         ("answers", "\"['Rome', 'Roma']\"", "x.csv:2: .*several answers as a JSON list"),
         ("answers", "[]", "x.csv:2: `answers` must be"),
-        ("answers", "[1]", "x.csv:2: `answers` must be"),
+        ("answers", "[1]", r'x.csv:2: `answers` must be text, got the number 1; quote numbers: \["1"\]$'),
+        ("answers", '"[3, ""four""]"', r'x.csv:2: .* quote numbers: \["3", "four"\]$'),
+        ("answers", '"[0.5, 4]"', r'x.csv:2: .* quote numbers: \["0.5", "4"\]$'),
+        ("answers", "[true]", r"x.csv:2: `answers` must be a string or a list of strings.*got \[True\]$"),
         (
             "answer",
             '"[""Rome"", ""Roma""]"',
@@ -211,6 +215,43 @@ def test_answers_in_a_cell(tmp_path: Path, column: str, cell: str, expected: tup
     else:
         with pytest.raises(InputError, match=expected):
             load_questions(path)
+
+
+@pytest.mark.parametrize("cell", ["Agra; India", "Rome|Roma"])
+def test_several_answers_in_a_cell_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, cell: str) -> None:
+    path = write(tmp_path, f"id,question,answers\n1,Where?,Rome\n2,Where?,{cell}\n3,Where?,{cell}\n", "x.csv")
+    assert [question.answers for question in load_questions(path)] == [("Rome",), (cell,), (cell,)]
+    (message,) = caplog.messages
+    assert message == f'{path}:3: {cell!r} counts as one answer; several are given as a JSON list: ["Rome", "Roma"]'
+
+
+def test_answers_that_are_one_are_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load_questions(write(tmp_path, 'id,question,answers\n1,Where?,"Rome, Italy"\n2,Where?,"[""a;b""]"\n', "x.csv"))
+    load_questions(write(tmp_path, lines({"id": "1", "question": "Which?", "answer": "one; or another"})))
+    assert caplog.messages == []
+
+
+PLACES = [
+    {"id": "\ud800"}, {"question": "Why \udfff?"}, {"answers": ["a", "\ud800"]}, {"type": "x\ud800"},
+    {"supporting_ids": ["\udc00"]}, {"supporting_titles": ["a", "b\ud800"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", PLACES, ids=ascii)
+@pytest.mark.parametrize("form", [lines, lambda *records: json.dumps(records)], ids=["lines", "list"])
+def test_texts_that_no_file_can_hold_are_refused_where_they_stand(
+    tmp_path: Path, form: Any, change: dict[str, Any]
+) -> None:
+    path = write(tmp_path, form(SIMPLE, {**SIMPLE, "id": "2", **change}))
+    with pytest.raises(InputError, match=f"(:2|record 2): `{next(iter(change))}` holds half of a surrogate pair"):
+        load_questions(path)
+
+
+def test_questions_that_no_program_reads_are_refused_where_they_stand(stored: Any) -> None:
+    longest = "x" * MAX_QUESTION_CHARACTERS
+    assert len(stored({**SIMPLE, "question": longest})) == 1
+    with pytest.raises(InputError, match=r"(:2|record 2): `question` has 8,001 characters, and programs read at most"):
+        stored(SIMPLE, {**SIMPLE, "id": "2", "question": f"{longest}?"})
 
 
 def test_examples(stored: Any) -> None:
@@ -437,7 +478,9 @@ def test_wrong_arguments(source: str, options: dict[str, Any], message: str) -> 
         ("id,question,answers\n1,Why?\n", "data.json:2: 2 cells, and there are 3 columns"),
         (lines({**HOTPOT, "context": [["Ann", "text"]]}), "data.json:1: `context`"),
         (lines({**HOTPOT, "supporting_facts": [[]]}), "data.json:1: `context` and `supporting_facts`"),
-        (lines({**HOTPOT, "answer": None}), "data.json:1: `answer` must"),
+        (lines({**HOTPOT, "answer": None}), "data.json:1: `answer` must.*take the validation split"),
+        (lines({**HOTPOT, "answer": 1997}), r'data.json:1: `answer` must be text, .* quote numbers: \["1997"\]$'),
+        (lines({**SIMPLE, "answers": ["a", " "]}), r"data.json:1: `answers` must be .*got \['a', ' '\]$"),
         (lines({**TWO_WIKI, "evidences": [["a", "b"]]}), "data.json:1: `evidences`"),
         (lines({**MUSIQUE, "paragraphs": "none"}), "data.json:1: `paragraphs`"),
         (lines({**MUSIQUE, "answerable": "yes"}), "data.json:1: `answerable`"),
