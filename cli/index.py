@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .corpus_options import corpus_of, corpus_options
+from .programs import is_address, open_index
 from .serve import serve
-from .terminal import beginning, make_console, note, plain, size, text_argument, write_json
+from .terminal import beginning, counted, goes_on, make_console, note, plain, size, text_argument, write_json
 
 if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
+
+_WORTH_SAYING = 10.0
+"""Seconds of encoding from which on they are told beforehand; less is over before it is read."""
 
 _checkpoint = click.option(
     "--checkpoint", metavar="DIR", help="The index's checkpoint, if it was made with a local folder."
@@ -61,7 +65,9 @@ def index(context: click.Context) -> None:
 )
 @click.option("--threads", metavar="N", type=click.IntRange(min=1), help="Threads for encoding; by default all cores.")
 @click.option(
-    "--force", is_flag=True, help="Replace an index of something else in that place, or one that was changed since."
+    "--force",
+    is_flag=True,
+    help="Replace an index of something else in that place, or unfinished work on one, or one that was changed since.",
 )
 @corpus_options
 def build(
@@ -86,7 +92,7 @@ def build(
 
     passages = corpus_of(corpus, reading)
     start, encoded = time.perf_counter(), False
-    with _progress() as report:
+    with _encoding() as report:
 
         def on_progress(done: int, total: int) -> None:
             nonlocal encoded
@@ -94,8 +100,9 @@ def build(
             report(done, total)
 
         def on_estimate(estimate: BuildEstimate) -> None:
-            duration = "" if estimate.seconds is None else f", encoding for about {_duration(estimate.seconds)}"
-            note(f"{estimate.passages:,} passages: about {size(estimate.bytes)} on the disk{duration}.")
+            seconds = estimate.seconds or 0.0
+            duration = f", encoding for about {_duration(seconds)}" if seconds >= _WORTH_SAYING else ""
+            note(f"{counted(estimate.passages, 'passage')}: about {size(estimate.bytes)} on the disk{duration}.")
 
         built = ColBERTIndex.build(
             passages,
@@ -115,23 +122,26 @@ def build(
         note(f"{folder} is already the index of this corpus.")
         return
     note(
-        f"Built {folder}: {info['passages']:,} passages, {info['vectors']:,} vectors, {size(info['bytes'])}, engine "
-        f"{info['engine']} ({plain(info['engine_reason'])}), in {seconds:.1f} seconds."
+        f"Built {folder}: {counted(info['passages'], 'passage')}, {counted(info['vectors'], 'vector')}, "
+        f"{size(info['bytes'])}, engine {info['engine']} ({plain(info['engine_reason'])}), in {seconds:.1f} seconds, "
+        "loading included."
     )
 
 
 @index.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("where", metavar="DIR|URL")
 @click.argument("query")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="Number of passages.")
 @_checkpoint
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object: query, passages.")
-def search(folder: str, query: str, k: int, checkpoint: str | None, as_json: bool) -> None:
-    """Show the best passages of the index DIR for QUERY (- reads it from standard input)."""
-    query = text_argument(query, "query")
-    from ..index import ColBERTIndex
+def search(where: str, query: str, k: int, checkpoint: str | None, as_json: bool) -> None:
+    """Show the best passages of an index for QUERY (- reads it from standard input).
 
-    found = ColBERTIndex.open(folder, checkpoint=checkpoint).search(query, k)
+    The index is a folder, or the address of an index server, which is sent the token in the environment variable
+    HOPGATE_TOKEN if there is one.
+    """
+    query = text_argument(query, "query")
+    found = open_index(where, checkpoint).search(query, k)
     if as_json:
         write_json({"query": query, "passages": [passage.to_dict() for passage in found]})
         return
@@ -146,13 +156,13 @@ def search(folder: str, query: str, k: int, checkpoint: str | None, as_json: boo
 
 
 @index.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("where", metavar="DIR|URL")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
-def info(folder: str, as_json: bool) -> None:
-    """Say what the index DIR holds and was made with."""
+def info(where: str, as_json: bool) -> None:
+    """Say what an index, a folder or at the address of an index server, holds and was made with."""
     from ..index import read_info
 
-    record = read_info(folder)
+    record = open_index(where, None).info() if is_address(where) else read_info(where)
     if as_json:
         write_json(record)
         return
@@ -171,7 +181,7 @@ def verify(folder: str) -> None:
     from ..index import read_info
 
     record = read_info(folder, verify=True)
-    note(f"{folder} is whole: {record['passages']:,} passages, {size(record['bytes'])}.")
+    note(f"{folder} is whole: {counted(record['passages'], 'passage')}, {size(record['bytes'])}.")
 
 
 @index.command()
@@ -186,9 +196,9 @@ def add(folder: str, corpus: str, checkpoint: str | None, reading: dict[str, Any
     passages = corpus_of(corpus, reading)
     opened = ColBERTIndex.open(folder, checkpoint=checkpoint)
     before = len(opened)
-    with _progress() as report:
+    with _encoding() as report:
         opened.add(passages, on_progress=report)
-    note(f"Added {len(opened) - before:,} passages to {folder}, which holds {len(opened):,} now.")
+    note(f"Added {counted(len(opened) - before, 'passage')} to {folder}, which holds {len(opened):,} now.")
 
 
 @index.command()
@@ -202,7 +212,7 @@ def delete(folder: str, ids: tuple[str, ...], checkpoint: str | None) -> None:
     opened = ColBERTIndex.open(folder, checkpoint=checkpoint)
     before = len(opened)
     opened.delete(ids)
-    note(f"Deleted {before - len(opened):,} passages from {folder}, which holds {len(opened):,} now.")
+    note(f"Deleted {counted(before - len(opened), 'passage')} from {folder}, which holds {len(opened):,} now.")
 
 
 @index.command()
@@ -240,10 +250,26 @@ def _shown(name: str, value: Any) -> str:
 
 
 @contextmanager
-def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr; gives the function that moves it, and at its first call shows it.
+def _encoding() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar of encoding; Ctrl-C says how many passages are in finished chunks, which are kept."""
+    from ..index.chunks import kept_passages
 
-    Where stderr is no terminal it is written once, when all is done, and not at all if something fails.
+    reached: tuple[int, int] | None = None
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal reached
+        reached = kept_passages(done, total), total
+        report(done, total)
+
+    with goes_on("passages", lambda: reached), _progress() as report:
+        yield on_progress
+
+
+@contextmanager
+def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, if that is a terminal; gives the function that moves it, and at its first call shows it.
+
+    Elsewhere nothing is shown.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -275,5 +301,3 @@ def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
         waiting.stop()
         if bar.live.is_started:
             bar.stop()
-    if not console.is_terminal and bar.tasks[0].total is not None:
-        console.print(bar)

@@ -52,14 +52,17 @@ def is_address(where: str) -> bool:
 
 
 def open_index(where: str, checkpoint: str | None) -> Any:
-    """The index in a folder, or on a server.
+    """The index in a folder, or on a server, which is sent the token in ``HOPGATE_TOKEN`` if there is one.
 
     Raises:
-        HopgateError: It cannot be opened.
+        HopgateError: It cannot be opened, or the token cannot be sent.
     """
     from ..index import ColBERTIndex, RemoteIndex
+    from ..index.bearer import token_of_environment
 
-    return RemoteIndex(where) if is_address(where) else ColBERTIndex.open(where, checkpoint=checkpoint)
+    if is_address(where):
+        return RemoteIndex(where, token=token_of_environment())
+    return ColBERTIndex.open(where, checkpoint=checkpoint)
 
 
 def named_values(pairs: Iterable[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .terminal import note
+from .terminal import counted, note
 
 
 @click.command()
@@ -43,6 +43,6 @@ def serve(
     try:
         # Loads the encoder: clients do not wait for long.
         index.search("warming up", k=1)
-        server.run(lambda: note(f"Serving {folder} ({len(index):,} passages) on {server.url}; Ctrl+C stops."))
+        server.run(lambda: note(f"Serving {folder} ({counted(len(index), 'passage')}) on {server.url}; Ctrl+C stops."))
     finally:
         server.stop()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..core import IndexStoreError, InputError, Passage
-from .chunks import OnProgress, encode_chunks, keep_or_drop_chunks, store_passages
+from .chunks import OnProgress, encode_chunks, keep_or_drop_chunks, other_work, store_passages
 from .encoder import Encoder
 from .estimate import OnEstimate, estimate_build
 from .folders import PLAN, begin, beside, check_target, held, put_in_place, remove, writing
@@ -61,8 +61,8 @@ def build_index(corpus: str | Path | Iterable[Passage], request: Request) -> Non
     Raises:
         InputError: An argument has no possible value.
         CorpusError: The corpus cannot be read, is empty, or holds something that is not a passage.
-        IndexStoreError: The folder cannot be written, holds something that is not an index or, unless it is to be
-            replaced, another index; or the disk is too small.
+        IndexStoreError: The folder cannot be written, is the working folder, holds something that is not an index or,
+            unless it is to be replaced, another index or work on one; or the disk is too small.
         MissingDependencyError: PLAID was asked for and cannot run here.
         HopgateError: Another process is building the same index.
     """
@@ -95,8 +95,14 @@ def _build(corpus: str | Path | Iterable[Passage], request: Request) -> None:
         fingerprint = store_passages(corpus, part)
         wanted, present = _wanted(request, fingerprint), present_index(path)
         is_there = present is not None and wanted.is_there(present)
+        other = None if request.replace else other_work(part, encoder, fingerprint)
         if not is_there and not request.replace:
             check_replacing(path, wanted)
+            if other is not None:
+                raise IndexStoreError(
+                    f"{path}: a build that was interrupted is kept there; it {other}; go on with that one, name "
+                    "another folder, or drop it with replace=True"
+                )
         if not is_there and request.engine == "plaid":
             _prepare_plaid(PassageFile(part), encoder)
     except BaseException:
@@ -105,8 +111,9 @@ def _build(corpus: str | Path | Iterable[Passage], request: Request) -> None:
                 remove(part)
         raise
     if is_there:
-        with writing(part):
-            remove(part)
+        if other is None:
+            with writing(part):
+                remove(part)
         return
     has_vectors = present is not None and wanted.has_vectors(present)
     with writing(part):

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,37 @@ def _located(passages: Iterable[Passage]) -> Iterator[Passage]:
     return checked_passages(pairs(), empty="the corpus holds no passages; give at least one")
 
 
+def kept_passages(done: int, total: int) -> int:
+    """How many of the passages encoded so far are in finished chunks, which an interruption leaves."""
+    return done if done == total else done // CHUNK * CHUNK
+
+
+def other_work(folder: Path, encoder: Encoder, fingerprint: str) -> str | None:
+    """What earlier work in a folder was, in words, if it is of something else and has finished chunks.
+
+    Args:
+        folder: The hidden folder.
+        encoder: The encoder that is wanted now.
+        fingerprint: Of the passages that are wanted now.
+    """
+    earlier = _plan_of(folder)
+    wanted = _plan(encoder, fingerprint)
+    finished = sum(1 for path in (folder / VECTORS).glob("*.npy") if path.stem.isdecimal())
+    # What has no plan belongs to nothing, and can be gone on with by nobody.
+    if earlier is None or earlier == wanted or not finished:
+        return None
+    words = {
+        "corpus": "other passages",
+        "checkpoint": "another checkpoint",
+        "precision": f"precision={earlier.get('precision')!r:.80}",
+        "chunk": "another version of hopgate",
+    }
+    others = [word for name, word in words.items() if earlier.get(name) != wanted[name]]
+    size = earlier.get("chunk")
+    count = f", and has encoded about {finished * size:,} passages" if isinstance(size, int) else ""
+    return f"was begun with {' and '.join(others)}{count}, which would be lost"
+
+
 def keep_or_drop_chunks(folder: Path, encoder: Encoder, fingerprint: str, *, vectors: Path | None = None) -> None:
     """Keep the chunks of earlier work if they are of the same passages; else begin anew.
 
@@ -72,22 +104,33 @@ def keep_or_drop_chunks(folder: Path, encoder: Encoder, fingerprint: str, *, vec
         fingerprint: Of the passages.
         vectors: A folder with the chunks of just these passages, to begin with.
     """
-    plan = {
-        "checkpoint": encoder.checkpoint.fingerprint,
-        "precision": encoder.precision,
-        "corpus": fingerprint,
-        "chunk": CHUNK,
-    }
-    try:
-        kept = json.loads((folder / PLAN).read_text(encoding="utf-8")) == plan
-    except (OSError, ValueError, RecursionError):
-        kept = False
-    if not kept:
+    plan = _plan(encoder, fingerprint)
+    if _plan_of(folder) != plan:
+        # The old plan goes first: chunks that are taken over must not pass for those that it speaks of.
+        write_atomic(folder / PLAN, "")
         shutil.rmtree(folder / VECTORS, ignore_errors=True)
         if vectors is not None:
             shutil.copytree(vectors, folder / VECTORS)
         (folder / VECTORS).mkdir(exist_ok=True)
         write_atomic(folder / PLAN, json.dumps(plan))
+
+
+def _plan(encoder: Encoder, fingerprint: str) -> dict[str, Any]:
+    return {
+        "checkpoint": encoder.checkpoint.fingerprint,
+        "precision": encoder.precision,
+        "corpus": fingerprint,
+        "chunk": CHUNK,
+    }
+
+
+def _plan_of(folder: Path) -> dict[str, Any] | None:
+    """What the chunks of a folder belong to; ``None`` if that is not known."""
+    try:
+        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return plan if isinstance(plan, dict) else None
 
 
 def encode_chunks(folder: Path, encoder: Encoder, on_progress: OnProgress | None) -> int:

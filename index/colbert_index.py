@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from .interface import Filter, PassageIndex, check_k, check_passages, check_quer
 from .manifest import Manifest, read_manifest, verify_files
 from .updates import add_passages, compact_index, delete_passages
 from .view import View, open_view, while_it_changes
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class ColBERTIndex(PassageIndex):
@@ -74,7 +77,8 @@ class ColBERTIndex(PassageIndex):
                 :class:`~hopgate.index.Encoder`.
             threads: Threads for encoding and searching, see :class:`~hopgate.index.Encoder`.
             replace: Whether an index in that place that is of another corpus, checkpoint or setting, or was updated, is
-                replaced, once the new one is whole. Vectors that are the same are taken over.
+                replaced, once the new one is whole, and what an interrupted build of something else has finished there
+                is dropped. Vectors that are the same are taken over.
             on_progress: Called with the number of passages encoded so far, and of all.
             on_estimate: Called with what the build will take, before it begins to encode.
 
@@ -83,8 +87,8 @@ class ColBERTIndex(PassageIndex):
             CorpusError: The corpus is missing, empty, or holds something that is not a passage.
             CheckpointError: The checkpoint is missing, incomplete or not safe to load.
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
-            IndexStoreError: The folder cannot be written, holds something that is not an index or, without
-                ``replace``, another index; or the disk is too small.
+            IndexStoreError: The folder cannot be written, is the working folder, holds something that is not an index
+                or, without ``replace``, another index or work on one; or the disk is too small.
             MissingDependencyError: PLAID was asked for and cannot run here.
             HopgateError: Another process is building the same index.
         """
@@ -312,7 +316,17 @@ def _reopen(path: str, checkpoint: str | None, hybrid: bool | None, threads: int
 
 def _resolved(path: str | Path) -> Path:
     """Where an index lies: where a link leads, since what is replaced and locked is that, not the link."""
+    if isinstance(path, str) and _ADDRESS.match(path):
+        raise IndexStoreError(
+            f"{path[:200]}: is an address, and a folder is needed here; servers, at addresses that begin with http:// "
+            "or https://, can be searched only, with RemoteIndex or as the index of a command that searches"
+        )
     try:
         return user_path(path).resolve()
+    except FileNotFoundError as error:
+        raise IndexStoreError(
+            f"{str(path)[:200]}: the working folder does not exist any more, since it was removed or replaced; "
+            "change to one that does"
+        ) from error
     except (OSError, RuntimeError) as error:
         raise IndexStoreError(f"{str(path)[:200]}: is a link that leads nowhere; name another folder") from error

@@ -83,9 +83,27 @@ def check_target(path: Path) -> None:
         )
     if path.is_dir() and any(path.iterdir()) and not is_index(path):
         raise IndexStoreError(f"{path}: exists and is not an index; name a folder that does not exist yet")
+    refuse_working_folder(path)
     other = foreign(path) if is_index(path) else None
     if other is not None:
         raise IndexStoreError(f"{path}: holds {other!r}, which is no part of an index; move it elsewhere")
+
+
+def refuse_working_folder(path: Path) -> None:
+    """Raise IndexStoreError if this process works in a folder that is to be replaced, or in one within it.
+
+    A shell that the process was started from would be left in a folder that has no name any more.
+    """
+    try:
+        here = Path.cwd()
+    except OSError:
+        return  # it is gone already
+    if here.is_relative_to(path):
+        within = "is the working folder" if here == path else f"holds the working folder, {here},"
+        raise IndexStoreError(
+            f"{path}: {within} and cannot be replaced while a shell is in it; name another folder, or start from "
+            f"outside it (cd {path.parent})"
+        )
 
 
 def begin(folder: Path) -> None:

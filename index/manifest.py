@@ -119,6 +119,11 @@ def is_index(folder: Path) -> bool:
     return isinstance(record, dict) and {"format", "corpus_fingerprint", "checkpoint_fingerprint"} <= set(record)
 
 
+def is_newer(form: Any) -> bool:
+    """Whether a manifest's ``format`` is one of versions of hopgate to come."""
+    return isinstance(form, int) and not isinstance(form, bool) and form > FORMAT
+
+
 def foreign(folder: Path) -> str | None:
     """The name of something in the folder of an index that is no part of one; ``None`` if there is nothing."""
     return next((path.name for path in sorted(folder.iterdir()) if not _OURS.fullmatch(path.name)), None)
@@ -144,6 +149,11 @@ def read_manifest(folder: Path) -> Manifest:
         raise IndexStoreError(f"{path}: cannot be read as JSON ({error}); {_REBUILD}") from error
     if not isinstance(record, dict) or "format" not in record:
         raise IndexStoreError(f"{path}: not a manifest of hopgate; {_REBUILD}")
+    if is_newer(record["format"]):
+        raise IndexStoreError(
+            f"{path}: `format` is {record['format']!r}, which is newer than the {FORMAT} that this version of hopgate "
+            "reads; install a newer hopgate"
+        )
     if record["format"] != FORMAT:
         raise IndexStoreError(
             f"{path}: `format` is {record['format']!r} and this version of hopgate reads {FORMAT}; {_REBUILD}"

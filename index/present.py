@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import IndexStoreError
-from .manifest import NAME, Manifest, is_index, read_manifest
+from .manifest import NAME, Manifest, is_index, is_newer, read_manifest
 from .store import IndexStore
 
 
@@ -63,6 +63,9 @@ class Wanted:
 
     def reason_to_keep(self, record: Mapping[str, Any]) -> str | None:
         """Why an index with this manifest, whole or not, is not to be built over; ``None`` if it is the wanted one."""
+        form = record.get("format")
+        if is_newer(form):
+            return f"is an index of format {form}, which needs a newer hopgate"
         updates = record.get("revision", 0)
         if updates != 0:
             times = f"{updates} times " if isinstance(updates, int) and updates > 1 else ""
@@ -86,7 +89,7 @@ def present_index(path: Path) -> Manifest | None:
 def check_replacing(path: Path, wanted: Wanted) -> None:
     """Refuse to put a new index in the place of one that is something else.
 
-    One of the same corpus and settings that is damaged, or of another version's format, may be replaced.
+    One of the same corpus and settings that is damaged, or of an older version's format, may be replaced.
 
     Raises:
         IndexStoreError: There is an index that building would lose.

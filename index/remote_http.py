@@ -269,7 +269,10 @@ class _Answer:
             return _Outcome(error=InputError(f"{self._url} refuses the request: {detail}"))
         message = f"{self._url}: answered with status {status}" + (f" ({detail})" if detail else "")
         if status == 401:
-            message += f"; give this server's token as `token`, or set {TOKEN_VARIABLE} where an index is unpickled"
+            message += (
+                f"; set the environment variable {TOKEN_VARIABLE} to this server's token, for commands and where an "
+                "index is unpickled, or give it to RemoteIndex as `token`"
+            )
         elif 300 <= status < 400:
             message += "; redirects are not followed, give the address that it leads to"
         error = RemoteIndexError(message, status=status)

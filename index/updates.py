@@ -20,9 +20,9 @@ import numpy as np
 
 from ..core import CorpusError, IndexStoreError, InputError, Passage, write_atomic
 from .build import Request, finish, make_lexical
-from .chunks import OnProgress, copy_chunks, encode_chunks, keep_or_drop_chunks, store_passages
+from .chunks import OnProgress, copy_chunks, encode_chunks, keep_or_drop_chunks, other_work, store_passages
 from .encoder import Encoder
-from .folders import PLAN, begin, beside, held, refuse_links, remove, writing
+from .folders import PLAN, begin, beside, held, refuse_links, refuse_working_folder, remove, writing
 from .manifest import Manifest, file_entry, list_files, read_manifest, write_manifest
 from .store import VECTORS, IndexStore, PassageFile, VectorStore
 
@@ -35,7 +35,7 @@ def add_passages(
     Raises:
         InputError: The corpus is neither a path nor passages.
         CorpusError: The corpus cannot be read, is empty, or holds an id that the index has.
-        IndexStoreError: The index cannot be read or written.
+        IndexStoreError: The index cannot be read or written, or adding other passages was interrupted.
         HopgateError: Another process is changing the index.
     """
     part = beside(path, "add")
@@ -44,9 +44,16 @@ def add_passages(
         begin(part)
         try:
             fingerprint = store_passages(corpus, part)
+            other = other_work(part, encoder, fingerprint)
             if _are_there(path, store, PassageFile(part)):
-                remove(part)
+                if other is None:
+                    remove(part)
                 return
+            if other is not None:
+                raise IndexStoreError(
+                    f"{path}: adding that was interrupted is kept; it {other}; finish it with its own passages first, "
+                    f"or remove {part} to drop it"
+                )
         except BaseException:
             if not (part / VECTORS).is_dir():
                 with suppress(OSError, IndexStoreError):  # the first error is the one to tell
@@ -135,6 +142,7 @@ def compact_index(path: Path, encoder: Encoder, on_progress: OnProgress | None) 
             remove(part)
         if manifest.deleted is None and len(manifest.segments) == 1:
             return
+        refuse_working_folder(path)
         begin(part)
         fingerprint = store_passages(store, part)
         chunks = copy_chunks(store, part, on_progress)

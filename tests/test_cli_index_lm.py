@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from click.testing import CliRunner, Result
 from test_index_support import make_checkpoint, passages, write_corpus
 
 from hopgate.cli import main
-from hopgate.core import IndexStoreError
+from hopgate.core import IndexStoreError, Passage
 from hopgate.core.known_weights import WEIGHTS, WeightFile, Weights
+from hopgate.index import BuildEstimate, ColBERTIndex, chunks
 from hopgate.lms.testing import Reply, ScriptedEngine, scripted_lm
 
 
@@ -33,8 +35,11 @@ def test_build_search_info(tmp_path: Path) -> None:
     build = ("index", "build", corpus, "--out", index, "--checkpoint", tiny)
     result = run(*build, "--engine", "exact", "--nbits", "4")
     assert result.exit_code == 0 and result.stdout == ""
-    assert "12/12" in result.stderr and "passages/s" in result.stderr
-    assert "12 passages, " in result.stderr and "engine exact (asked for)" in result.stderr
+    assert re.fullmatch(
+        r"12 passages: about \S+ kB on the disk\.\nBuilt \S+: 12 passages, \d+ vectors, \S+ kB, engine exact "
+        r"\(asked for\), in [\d.]+ seconds, loading included\.\n",
+        result.stderr,
+    ), result.stderr
     result = run(*build, "--engine", "exact", "--nbits", "4")
     assert result.exit_code == 0 and result.stderr == f"{index} is already the index of this corpus.\n"
 
@@ -112,6 +117,87 @@ def test_a_build_that_fails_ends_with_one_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("hopgate.index.ColBERTIndex.build", build)
     result = run("index", "build", corpus, "--out", tmp_path / "index", "--checkpoint", tiny)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: the disk is full\n")
+
+
+def test_one_passage_is_no_passages(tmp_path: Path) -> None:
+    tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
+    one, two, three = ([passage.to_dict()] for passage in passages(3))
+    local = ("--checkpoint", tiny)
+    told = [run("index", "build", write_corpus(tmp_path / "1.jsonl", one), "--out", index, *local)]
+    told.append(run("index", "verify", index))
+    told.append(run("index", "add", index, write_corpus(tmp_path / "2.jsonl", two), *local))
+    told.append(run("index", "delete", index, "p1", *local))
+    assert all(result.exit_code == 0 for result in told)
+    whole = "".join(result.stderr for result in told)
+    assert whole.count("1 passage") == 5 and "1 passages" not in whole  # the estimate and four notes
+    told = [run("index", "add", index, write_corpus(tmp_path / "3.jsonl", [*two, *three]), *local)]
+    assert told[0].stderr == f"Added 2 passages to {index}, which holds 3 now.\n"
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(None, ""), (1.0, ""), (9.9, ""), (12.4, "12 seconds"), (7200, "2.0 h")])
+def test_short_encoding_is_not_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float | None, told: str
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [passage.to_dict() for passage in passages(12)])
+
+    def build(source: Any, folder: Any, *, on_estimate: Any, **named: Any) -> Any:
+        on_estimate(BuildEstimate(12, 100, 1000, 10**9, seconds))
+        raise IndexStoreError("enough")
+
+    monkeypatch.setattr("hopgate.index.ColBERTIndex.build", build)
+    lines = run("index", "build", corpus, "--out", tmp_path / "index").stderr.splitlines()
+    assert lines[0].startswith("12 passages: about 1 kB on the disk") and lines[1] == "Error: enough"
+    assert (f", encoding for about {told}" if told else "disk.") in lines[0] and ("encoding" in lines[0]) is bool(told)
+
+
+@pytest.mark.parametrize(("done", "kept"), [(None, "nothing"), (7, "0"), (9, "8"), (12, "12")])
+@pytest.mark.parametrize("command", ["build", "add"])
+def test_interrupted_work_on_an_index_says_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int | None, kept: str, command: str
+) -> None:
+    tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [passage.to_dict() for passage in passages(12)])
+    ColBERTIndex.build([Passage("x", "", "who")], index, checkpoint=tiny)
+    monkeypatch.setattr(chunks, "CHUNK", 8)
+
+    def stopped(*_: Any, on_progress: Any, **named: Any) -> Any:
+        if done is not None:
+            on_progress(done, 12)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"hopgate.index.ColBERTIndex.{command}", stopped)
+    arguments = (corpus, "--out", index) if command == "build" else (index, corpus)
+    result = run("index", command, *arguments, "--checkpoint", tiny)
+    count = kept if done is None else f"{kept} of 12 passages"
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == f"Interrupted: {count} done so far and kept; the same command goes on from there.\n"
+
+
+def test_another_corpus_does_not_drop_an_interrupted_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
+    large = write_corpus(tmp_path / "large.jsonl", [passage.to_dict() for passage in passages(12)])
+    small = write_corpus(tmp_path / "small.jsonl", [passage.to_dict() for passage in passages(3)])
+    monkeypatch.setattr(chunks, "CHUNK", 8)
+    with monkeypatch.context() as patch:
+        patch.setattr("hopgate.index.build.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        result = run("index", "build", large, "--out", index, "--checkpoint", tiny)
+        assert result.exit_code == 130 and "12 of 12 passages done so far and kept" in result.stderr
+    result = run("index", "build", small, "--out", index, "--checkpoint", tiny)
+    assert result.exit_code == 2 and "which would be lost" in result.stderr and "drop it with --force" in result.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks, "_write_chunk", lambda *_: pytest.fail("encoded again"))
+        assert run("index", "build", large, "--out", index, "--checkpoint", tiny).exit_code == 0
+    assert run("index", "build", small, "--out", index, "--checkpoint", tiny, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["search", "info", "verify", "add", "delete", "compact", "serve", "build"])
+def test_addresses_where_folders_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [passage.to_dict() for passage in passages(3)])
+    others = {"search": ["who"], "add": [corpus], "delete": ["p1"], "build": ["--out", "ftp://host/ix"]}
+    result = run("index", command, corpus if command == "build" else "ftp://host/ix", *others.get(command, []))
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert "ftp://host/ix: is an address" in result.stderr and "http://" in result.stderr
 
 
 # --- lm list and fetch ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,9 +19,11 @@ import pytest
 from click.testing import CliRunner, Result
 from test_index_support import make_checkpoint, passages
 
+from hopgate.cli import main
 from hopgate.cli.errors import Program
 from hopgate.cli.serve import serve
 from hopgate.index import ColBERTIndex
+from hopgate.lms.testing import scripted_lm
 
 # The command by itself, without the group that it is registered in.
 COMMAND = (
@@ -101,6 +104,32 @@ def test_token(folder: Path, tmp_path: Path) -> None:
             headers = {"authorization": f"Bearer {token}"}
             assert httpx.get(f"{url}/info", headers=headers, trust_env=False).status_code == status
         assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+
+
+def test_commands_send_the_token_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = scripted_lm(lambda prompt: "Paris")
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: found)
+    monkeypatch.setenv("NO_PROXY", "*")
+    with serving(folder, HOPGATE_TOKEN="s3cret") as (_, url):
+        commands = (
+            ["index", "search", url, "who won the war", "--json"],
+            ["index", "info", url, "--json"],
+            ["ask", "Who won the war?", "--program", "rag", "--index", url, "--json"],
+        )
+        for command in commands:
+            for token in ("", "another"):
+                result = CliRunner(env={"HOPGATE_TOKEN": token}).invoke(main, command)
+                assert (result.exit_code, result.stdout) == (2, "")
+                assert "status 401" in result.stderr and "environment variable HOPGATE_TOKEN" in result.stderr
+                assert result.stderr.count("\n") == 1
+            result = CliRunner(env={"HOPGATE_TOKEN": "two words"}).invoke(main, command)
+            assert result.exit_code == 2 and "the token in HOPGATE_TOKEN must be" in result.stderr
+            result = CliRunner(env={"HOPGATE_TOKEN": "s3cret"}).invoke(main, command, catch_exceptions=False)
+            assert (result.exit_code, result.stderr) == (0, "") and "s3cret" not in result.stdout
+            record = json.loads(result.stdout)
+            assert len(record.get("passages", "")) == 5 if command[1] == "search" else record
+    index = ColBERTIndex.open(folder / "index", checkpoint=folder / "tiny")
+    assert record["trajectory"]["hops"][0]["passages"][0]["id"] in [p.id for p in index.search("Who won the war?", 3)]
 
 
 def test_bad_requests_are_not_told_to_those_who_serve(folder: Path) -> None:

@@ -270,6 +270,11 @@ def _damaged_after_an_update(index: ColBERTIndex) -> None:
     (Path(index.info()["path"]) / "vectors" / "00000.npy").unlink()
 
 
+def _newer(index: ColBERTIndex) -> None:
+    path = Path(index.info()["path"]) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 3, "unheard": "of"}))
+
+
 def _as_it_was(index: ColBERTIndex) -> None:
     pass
 
@@ -282,6 +287,7 @@ def _as_it_was(index: ColBERTIndex) -> None:
         (_compacted, {}, "is an index of another corpus;"),
         (_garbled, {}, "whose manifest cannot be read"),
         (_damaged_after_an_update, {}, "was changed since it was built"),
+        (_newer, {}, "is an index of format 3, which needs a newer hopgate"),
         (_as_it_was, {"corpus": passages(4)}, "is an index of another corpus;"),
         (_as_it_was, {"corpus": passages(6)[::-1]}, "is an index of another corpus;"),
         (_as_it_was, {"checkpoint": "other"}, "is an index of another checkpoint, 'tiny';"),
@@ -348,19 +354,82 @@ def test_interrupted_build_goes_on(tmp_path: Path, checkpoint: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("changed", ["corpus", "checkpoint"])
-def test_unfinished_chunks_of_something_else_are_dropped(
-    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ("corpus", "other passages"),
+        ("checkpoint", "another checkpoint"),
+        ("precision", "precision='fp32'"),
+        ("chunk", "another version of hopgate"),
+    ],
+)
+def test_unfinished_chunks_of_something_else_are_dropped_if_they_may(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, changed: str, reason: str
 ) -> None:
+    first: dict[str, Any] = {"corpus": passages(9), "checkpoint": checkpoint, "precision": "fp32"}
     with monkeypatch.context() as patch:
         patch.setattr(build, "_make_engine", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint)
-    assert (tmp_path / ".index.hopgate-part" / "vectors" / "00002.npy").exists()
-    corpus = passages(9) if changed == "checkpoint" else [*passages(8), Passage("p8", "", "new")]
-    used = make_checkpoint(tmp_path / "other", seed=1) if changed == "checkpoint" else checkpoint
-    ColBERTIndex.build(corpus, tmp_path / "index", checkpoint=used)
-    ColBERTIndex.build(corpus, tmp_path / "whole", checkpoint=used)
+            ColBERTIndex.build(path=tmp_path / "index", **first)
+    kept = files(tmp_path / ".index.hopgate-part" / "vectors")
+    assert "00002.npy" in kept
+    other = dict(first)
+    if changed == "corpus":
+        other["corpus"] = [*passages(8), Passage("p8", "", "new")]
+    elif changed == "checkpoint":
+        other["checkpoint"] = make_checkpoint(tmp_path / "other", seed=1)
+    elif changed == "precision":
+        other["precision"] = "int8"
+    with monkeypatch.context() as patch:
+        if changed == "chunk":
+            patch.setattr(chunks, "CHUNK", 3)
+        with pytest.raises(IndexStoreError, match=f"begun with {reason}, and has encoded about 12 .*replace=True"):
+            ColBERTIndex.build(path=tmp_path / "index", **other)
+        assert files(tmp_path / ".index.hopgate-part" / "vectors") == kept
+        # Refusing has not spoilt what can be gone on with.
+        shutil.copytree(tmp_path / ".index.hopgate-part", tmp_path / ".copy.hopgate-part")
+        ColBERTIndex.build(path=tmp_path / "index", replace=True, **other)
+        ColBERTIndex.build(path=tmp_path / "whole", **other)
+        assert files(tmp_path / "index") == files(tmp_path / "whole")
+    monkeypatch.setattr(chunks, "_write_chunk", lambda *_: pytest.fail("encoded again"))
+    assert len(ColBERTIndex.build(path=tmp_path / "copy", **first)) == 9
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_unfinished_chunks_are_kept_beside_a_finished_index(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_make_engine", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint, replace=True)
+    assert len(ColBERTIndex.build(passages(5), tmp_path / "index", checkpoint=checkpoint)) == 5
+    monkeypatch.setattr(chunks, "_write_chunk", lambda *_: pytest.fail("encoded again"))
+    assert len(ColBERTIndex.build(passages(9), tmp_path / "index", checkpoint=checkpoint, replace=True)) == 9
+
+
+def test_vectors_taken_over_do_not_pass_for_those_of_an_earlier_plan(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reversed_ = [Passage(p.id, o.title, o.text) for p, o in zip(passages(6), passages(6)[::-1], strict=True)]
+    ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ColBERTIndex.build(reversed_, tmp_path / "index", checkpoint=checkpoint, replace=True)
+    copy = shutil.copytree
+
+    def killed(*arguments: Any, **options: Any) -> None:
+        copy(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copytree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint, hybrid=True, replace=True)
+    ColBERTIndex.build(reversed_, tmp_path / "index", checkpoint=checkpoint, replace=True)
+    ColBERTIndex.build(reversed_, tmp_path / "whole", checkpoint=checkpoint)
     assert files(tmp_path / "index") == files(tmp_path / "whole")
 
 
@@ -445,7 +514,9 @@ def test_wrong_and_missing_checkpoint(built: Path, checkpoint: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"format": 99}, "`format` is 99"),
+        ({"format": 99}, "`format` is 99, which is newer than .* install a newer hopgate"),
+        ({"format": 1}, "`format` is 1 and this version of hopgate reads 2; build the index again"),
+        ({"format": "3"}, "`format` is '3' and .* build the index again"),
         ({"passages": "6"}, "`passages` is '6'"),
         ({"engine": "other"}, "engine 'other'"),
         ({"passages": 7}, "do not fit the manifest"),
@@ -577,6 +648,64 @@ def test_missing_folder_and_unfinished_one(tmp_path: Path) -> None:
         ColBERTIndex.open(tmp_path / "none")
     with pytest.raises(IndexStoreError, match=r"has no manifest\.json"):
         ColBERTIndex.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("here", "out"),
+    [("empty", "."), ("index", "."), ("index/vectors", ".."), ("index", "../index"), ("index", "../link")],
+)
+def test_the_working_folder_is_not_replaced(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, here: str, out: str
+) -> None:
+    ColBERTIndex.build(passages(6), tmp_path / "index", checkpoint=checkpoint)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("index")
+    monkeypatch.chdir(tmp_path / here)
+    before = files(tmp_path)
+    with pytest.raises(IndexStoreError, match=r"working folder.*name another folder, or start from outside it"):
+        ColBERTIndex.build(passages(7), out, checkpoint=checkpoint, replace=True)
+    assert files(tmp_path) == before and Path.cwd() == tmp_path / here
+    path = Path(out).resolve()
+    monkeypatch.chdir(tmp_path)
+    assert len(ColBERTIndex.build(passages(7), path, checkpoint=checkpoint, replace=True)) == 7
+
+
+def test_compacting_leaves_the_working_folder(built: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = ColBERTIndex.open(built, checkpoint=checkpoint)
+    monkeypatch.chdir(built)
+    index.compact()  # nothing to do
+    index.delete(["p1"])
+    with pytest.raises(IndexStoreError, match="is the working folder"):
+        index.compact()
+    assert Path.cwd() == built and len(ColBERTIndex.open(".", checkpoint=checkpoint)) == len(index)
+    monkeypatch.chdir(built.parent)
+    index.compact()
+    index.verify()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a folder that is worked in cannot be removed")
+def test_working_folder_that_is_gone_is_named(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for call in (read_info, ColBERTIndex.open, lambda path: ColBERTIndex.build(passages(3), path)):
+        with pytest.raises(IndexStoreError, match="the working folder does not exist any more"):
+            call(".")
+    # A path that does not begin there needs it for nothing.
+    assert len(ColBERTIndex.build(passages(3), tmp_path / "index", checkpoint=checkpoint)) == 3
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:8893", "https://host/index", "ftp://host", "HTTP://host", "s3://x/y"]
+)
+def test_addresses_are_no_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (read_info, ColBERTIndex.open, lambda path: ColBERTIndex.build(passages(3), path)):
+        with pytest.raises(IndexStoreError, match=f"^{address}: is an address, and a folder is needed here; .*http://"):
+            call(address)
+    assert not list(tmp_path.iterdir())
 
 
 def test_damaged_index_is_built_anew(built: Path, checkpoint: Path) -> None:

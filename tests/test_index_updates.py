@@ -139,6 +139,28 @@ def test_metadata_and_filters_follow(tmp_path: Path, checkpoint: Path) -> None:
         index.search("who", filter=lambda metadata: metadata["n"] > 3)
 
 
+def test_interrupted_add_of_other_passages_is_not_dropped(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(tmp_path / "index", ALL[:9], checkpoint)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            index.add(ALL[20:45])
+    part = tmp_path / ".index.hopgate-add"
+    kept = sorted(path.name for path in (part / "vectors").iterdir())
+    with pytest.raises(IndexStoreError, match=rf"other passages, and has encoded about 32 .*{part.name} to drop it"):
+        index.add(ALL[50:52])
+    index.add(ALL[3:5])  # just so already
+    assert sorted(path.name for path in (part / "vectors").iterdir()) == kept and len(index) == 9
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks, "_write_chunk", lambda *_: pytest.fail("encoded again"))
+        index.add(ALL[20:45])
+    assert len(index) == 34 and not part.exists()
+    index.add(ALL[50:52])
+    index.verify()
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_numbers_of_tables_of_text_are_texts(tmp_path: Path, checkpoint: Path, suffix: str) -> None:
     rows = [("id", "text", "year", "place"), *((f"p{i}", f"who {i}", str(1985 + i), "Rom") for i in range(9))]
