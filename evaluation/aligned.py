@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import InputError
+from ..core.texts import counted
 from .records import Run, read_run
 from .run_schema import RunHeader, RunRecord
 from .trajectory_schema import LARGEST
@@ -115,19 +116,21 @@ def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
 
 
 def name_runs(runs: Iterable[Run | RecordedRun]) -> list[RecordedRun]:
-    """Give each run a name of its own: the one in its header, or where several have that, its file's.
+    """Give each run a name of its own: the one in its header, or where two runs would share one, all their files'.
+
+    Runs that were not read from a file keep the name in their header, and those that are named already keep theirs.
 
     Raises:
         InputError: Two runs cannot be told apart.
     """
     given = list(runs)
-    headers = Counter(run.header.name for run in given)
+    by_header = len({run.header.name for run in given}) == len(given)
     found: list[RecordedRun] = []
     for run in given:
         if isinstance(run, RecordedRun):
             found.append(run)
             continue
-        name = run.header.name if headers[run.header.name] == 1 or run.path is None else run.path.stem
+        name = run.header.name if by_header or run.path is None else run.path.stem
         found.append(RecordedRun(name, run.header, run.by_id))
     twice = [name for name, count in Counter(run.name for run in found).items() if count > 1]
     if twice:
@@ -167,12 +170,17 @@ def _notes(runs: Sequence[RecordedRun], common: set[str], dropped: Mapping[str, 
         yield f"Only questions that every run answered are compared: {len(common):,}."
     for run in runs:
         if dropped[run.name]:
-            yield f"{run.name}: {dropped[run.name]:,} answered questions fell away, since another run has no answer."
+            lost = counted(dropped[run.name], "answered question")
+            yield f"{run.name}: {lost} fell away, since another run has no answer."
         if run.failed:
-            yield f"{run.name}: {run.failed:,} questions failed; they are counted apart and are not wrong answers."
+            apart = "it is counted apart and is no wrong answer"
+            if run.failed > 1:
+                apart = "they are counted apart and are not wrong answers"
+            yield f"{run.name}: {counted(run.failed, 'question')} failed; {apart}."
         missing = len(set(run.header.data.ids) - set(run.records))
         if missing:
-            yield f"{run.name}: {missing:,} questions of its data are not in the file; the run is not finished."
+            are = f"{counted(missing, 'question')} of its data {'is' if missing == 1 else 'are'}"
+            yield f"{run.name}: {are} not in the file; the run is not finished."
     digests: dict[frozenset[str], set[str]] = {}
     for run in runs:
         if run.header.data.questions_sha256 is not None:

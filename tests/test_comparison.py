@@ -90,7 +90,7 @@ def test_only_common_answers_are_compared_and_the_rest_is_counted() -> None:
     # Of b and e, each run has one right: failures pull no mean down.
     assert [run.scores["em"].value for run in found.runs] == [0.5, 0.5]
     notes = " ".join(found.notes)
-    assert "first: 2 answered questions fell away" in notes and "second: 1 questions failed" in notes
+    assert "first: 2 answered questions fell away" in notes and "second: 1 question failed" in notes
 
 
 def test_other_questions_with_the_same_ids_are_said() -> None:
@@ -135,6 +135,26 @@ def test_runs_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
         run = make_run("same", [record("a")])
         write_run(tmp_path / f"{name}.jsonl", run.header, list(run.records))
     assert [run.name for run in read_runs([tmp_path / "x.jsonl", tmp_path / "y.jsonl"])] == ["x", "y"]
+
+
+def test_all_runs_are_named_in_one_way(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.jsonl" for name in ("x", "y", "z")]
+    for path, name in zip(paths, ("same", "same", "other"), strict=True):
+        run = make_run(name, [record("a")])
+        write_run(path, run.header, list(run.records))
+    assert [run.name for run in read_runs(paths)] == ["x", "y", "z"]
+    assert [run.name for run in read_runs(paths[1:])] == ["same", "other"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_notes_count_in_words(count: int) -> None:
+    whole = make_run("whole", [record(key) for key in "abc"])
+    failed = make_run("failed", [failure(key) if key in "ab"[:count] else record(key) for key in "abc"])
+    notes = " ".join(align([whole, failed]).notes)
+    if count == 1:
+        assert "whole: 1 answered question fell away" in notes and "failed: 1 question failed; it is" in notes
+    else:
+        assert "whole: 2 answered questions fell away" in notes and "failed: 2 questions failed; they are" in notes
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

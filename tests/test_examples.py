@@ -1,7 +1,8 @@
-"""``examples/library.py``, with a scripted LM in place of a model; its index is a real one."""
+"""The examples, with a scripted LM in place of a model; the index of ``library.py`` is a real one."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from hopgate.core import HopgateError
 from hopgate.core.weights import resolve
 from hopgate.evaluation import sample_questions
+from hopgate.evaluation.records import read_run
+from hopgate.lms.testing import Reply, scripted_lm
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "library.py"
@@ -91,6 +95,30 @@ def _run(folder: Path, mode: str, question: str) -> str:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+@pytest.fixture
+def demo() -> Any:
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_demo_says_what_to_expect(demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "lm_from_config", lambda model: scripted_lm(lambda prompt: Reply(" Germany", -0.01)))
+    monkeypatch.setattr(demo.ColBERTIndex, "open", lambda path: lambda query, k: ["A passage."])
+    result = CliRunner().invoke(demo.main, [str(tmp_path)], catch_exceptions=False)
+    printed = " ".join(result.stdout.split())
+    assert result.exit_code == 0 and printed.startswith("The embedded LM is a small one")
+    assert "20 seconds to some minutes" in printed and printed.endswith("1 of 3 answers are right.")
+    assert "embedded LM" not in CliRunner().invoke(demo.main, [str(tmp_path), "--lm", "openai/x"]).stdout
+
+
+def test_the_questions_of_the_demo_were_answered_right(demo: Any) -> None:
+    found = read_run(ROOT / "benchmarks" / "results" / "sample-test-active.jsonl").by_id
+    assert len(demo.QUESTIONS) == 3 and all(found[identity].scores.em for identity in demo.QUESTIONS)
 
 
 def test_the_readme_shows_the_example() -> None:
