@@ -267,9 +267,9 @@ def _encoding() -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _progress(action: str = "Encoding") -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, if that is a terminal; gives the function that moves it, and at its first call shows it.
+    """A progress bar on stderr; gives the function that moves it, and at its first call shows it.
 
-    Elsewhere nothing is shown.
+    Where stderr is no terminal nothing is shown.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text

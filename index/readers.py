@@ -76,6 +76,7 @@ def read_jsonl(path: Path, layout: Layout) -> Located:
     """The passages of a JSON Lines file, and where each stands."""
     numbered: bool | None = None
     count = 0
+    title = layout.fields.get("title")
     for number, line in enumerate(_lines(path, "jsonl"), start=1):
         where = f"{path}:{number}"
         text = line.strip()
@@ -89,8 +90,13 @@ def read_jsonl(path: Path, layout: Layout) -> Located:
             raise CorpusError(f"{where}: a {type(record).__name__}, not an object; expected {JSONL}")
         if numbered is None:
             numbered = not layout.has_id(record)
+        if title in record:
+            title = None
         yield where, layout.passage(record, where, count if numbered else None)
         count += 1
+    # Some records may lack a title, so that a wrong name shows at the end only.
+    if title is not None and count:
+        raise CorpusError(f"{path}: no record has `{title:.80}`, to be read as the title; correct the name")
 
 
 def read_csv(path: Path, layout: Layout) -> Located:

@@ -92,7 +92,7 @@ class Layout:
             if name not in columns and (name in self.fields.values() or _METADATA not in columns):
                 raise CorpusError(f"{where}: no column `{name:.80}` among {_listed(columns)}; correct the name")
         if set(self.names("text")).isdisjoint(columns):
-            raise CorpusError(f"{where}: {_other_separator(columns) or _no_text(columns)}")
+            raise CorpusError(f"{where}: {_other_separator(columns) or self._no_text(columns)}")
 
     def sought(self) -> set[str]:
         """The names to keep as metadata, without those that are an id, title or text."""
@@ -119,19 +119,32 @@ class Layout:
                 found[role] = present
                 used.add(present)
         if number is None:
+            if "id" in self.fields and self.fields["id"] not in record:
+                raise CorpusError(f"{where}: {self._none('id', record)}")
             identifier = _identifier(record, found.get("id", self.names("id")[0]), where)
         elif "id" in found:
             raise CorpusError(f"{where}: has `{found['id']}`, and records before it have no id; give all an id or none")
         else:
             identifier = str(number)
         if "text" not in found and set(self.names("text")).isdisjoint(record):
-            raise CorpusError(f"{where}: {_no_text(record)}")
+            raise CorpusError(f"{where}: {self._no_text(record)}")
         title = record[found["title"]] if "title" in found else ""
         if not isinstance(title, str):
             kind = type(title).__name__
             raise CorpusError(f"{where}: `{found['title']}` must be a string, got {kind}; correct or remove it")
         text = _text(record[found["text"]], found["text"], where) if "text" in found else ""
         return Passage(identifier, title, text, metadata=self._metadata(record, used, where))
+
+    def _none(self, role: str, columns: Iterable[str]) -> str:
+        """That the field which was named for a role is not there."""
+        known = f"no `{self.fields[role]:.80}` among the fields ({_listed(columns)})"
+        return f"{known}; add it, or correct the name of the {role}"
+
+    def _no_text(self, columns: Iterable[str]) -> str:
+        if "text" in self.fields:
+            return self._none("text", columns)
+        known = f"no `text` among the fields ({_listed(columns)})"
+        return f"{known}; add it, or say which field is the text: fields={{'text': NAME}}"
 
     def _metadata(self, record: Mapping[str, Any], used: set[str], where: str) -> dict[str, Any]:
         others = {name: value for name, value in record.items() if name not in used}
@@ -194,11 +207,6 @@ def _joined(sentences: Any) -> str | None:
 def _listed(columns: Iterable[str]) -> str:
     names = ", ".join(f"{name!s:.40}" for name in columns)
     return " ".join((names if len(names) <= 300 else f"{names[:300]}...").split()) or "none"
-
-
-def _no_text(columns: Iterable[str]) -> str:
-    known = f"no `text` among the fields ({_listed(columns)})"
-    return f"{known}; add it, or say which field is the text: fields={{'text': NAME}}"
 
 
 def _other_separator(columns: Sequence[str]) -> str | None:

@@ -147,14 +147,26 @@ def _accepts(predicate: Callable[[Mapping[str, Any]], bool], metadata: Mapping[s
     try:
         return bool(predicate(metadata))
     except Exception as error:
-        text = next((value for value in metadata.values() if _is_number(value)), None)
-        if text is not None and isinstance(error, TypeError):
-            remedy = f"what was read from CSV or TSV is text, also {text!r:.40}: convert it, with int or float"
-        else:
-            remedy = "a passage may lack a field: use .get"
+        remedy = _remedy(error, metadata)
         raise InputError(
             f"the filter raised {type(error).__name__} ({error}) for the metadata {dict(metadata)!r:.200}; {remedy}"
         ) from error
+
+
+def _remedy(error: Exception, metadata: Mapping[str, Any]) -> str:
+    if isinstance(error, KeyError):
+        return "a passage may lack a field: use .get"
+    if isinstance(error, TypeError | ValueError):
+        # Which value the predicate used is not known, so what is most likely is named.
+        text = next((value for value in metadata.values() if _is_number(value)), None)
+        if isinstance(error, TypeError) and text is not None:
+            return f"what was read from CSV or TSV is text, also {text!r:.40}: convert it, with int or float"
+        empty = next((name for name, value in metadata.items() if value == ""), None)
+        if empty is not None:
+            return f"an empty cell of CSV or TSV is '', here `{empty:.80}`: test for that before converting a value"
+        if isinstance(error, TypeError):
+            return "a passage may lack a field, or have another type or null in it: test for that"
+    return "it must give true or false for the metadata of any passage"
 
 
 def _is_number(value: Any) -> bool:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -110,6 +111,7 @@ def test_commands_send_the_token_of_the_environment(folder: Path, monkeypatch: p
     found = scripted_lm(lambda prompt: "Paris")
     monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: found)
     monkeypatch.setenv("NO_PROXY", "*")
+    answers: list[Any] = []
     with serving(folder, HOPGATE_TOKEN="s3cret") as (_, url):
         commands = (
             ["index", "search", url, "who won the war", "--json"],
@@ -126,10 +128,11 @@ def test_commands_send_the_token_of_the_environment(folder: Path, monkeypatch: p
             assert result.exit_code == 2 and "the token in HOPGATE_TOKEN must be" in result.stderr
             result = CliRunner(env={"HOPGATE_TOKEN": "s3cret"}).invoke(main, command, catch_exceptions=False)
             assert (result.exit_code, result.stderr) == (0, "") and "s3cret" not in result.stdout
-            record = json.loads(result.stdout)
-            assert len(record.get("passages", "")) == 5 if command[1] == "search" else record
+            answers.append(json.loads(result.stdout))
+    searched, described, asked = answers
     index = ColBERTIndex.open(folder / "index", checkpoint=folder / "tiny")
-    assert record["trajectory"]["hops"][0]["passages"][0]["id"] in [p.id for p in index.search("Who won the war?", 3)]
+    assert [p["id"] for p in searched["passages"]] == [p.id for p in index.search("who won the war", 5)]
+    assert (described["url"], described["passages"]) == (url, 20) and asked["cost"]["retrievals"] == 1
 
 
 def test_bad_requests_are_not_told_to_those_who_serve(folder: Path) -> None:

@@ -201,13 +201,36 @@ def test_numbers_that_python_does_not_write(tmp_path: Path) -> None:
         list(checked_passages([("here", passage)], empty=""))
 
 
+@pytest.mark.parametrize("role", ["id", "title", "text"])
+@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.tsv", "c.parquet"])
+def test_fields_that_no_record_has(tmp_path: Path, name: str, role: str) -> None:
+    path, columns = tmp_path / name, {"id": ["1", "2"], "title": ["X", ""], "text": ["x", "y"]}
+    rows = list(zip(*columns.values(), strict=True))
+    if name.endswith("jsonl"):
+        write_corpus(path, [dict(zip(columns, row, strict=True)) for row in rows])
+    elif name.endswith("parquet"):
+        pq.write_table(pa.table(columns), path)
+    else:
+        separator = "," if name.endswith("csv") else "\t"
+        path.write_text("".join(f"{separator.join(row)}\n" for row in [tuple(columns), *rows]))
+    assert list(read_corpus(path, fields={role: role})) == [Passage("1", "X", "x"), Passage("2", "", "y")]
+    with pytest.raises(CorpusError, match=r"no (column |record has )?`nope`.*correct the name") as caught:
+        list(read_corpus(path, fields={role: "nope"}))
+    assert f"no `{role}`" not in str(caught.value)  # which is there
+
+
+def test_some_records_may_lack_a_named_title(tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / "c.jsonl", [{"id": 1, "text": "x"}, {"id": 2, "text": "y", "head": "Y"}])
+    assert [passage.title for passage in read_corpus(path, fields={"title": "head"})] == ["", "Y"]
+
+
 def test_without_ids_records_are_numbered(tmp_path: Path) -> None:
     records = [{"title": "A", "text": ["One.", "Two."]}, "", {"title": "B", "text": ["Three."]}]
     path = write_corpus(tmp_path / "c.jsonl", records)
     assert list(read_corpus(path)) == [Passage("0", "A", "One. Two."), Passage("1", "B", "Three.")]
     with pytest.raises(CorpusError, match=r"c\.jsonl:4: has `id`, and records before it have no id"):
         list(read_corpus(write_corpus(path, [*records, GOOD])))
-    with pytest.raises(CorpusError, match=r"c\.jsonl:1: `key` must be a non-empty string or an integer, got None"):
+    with pytest.raises(CorpusError, match=r"c\.jsonl:1: no `key` among the fields"):
         list(read_corpus(path, fields={"id": "key"}))
 
 

@@ -181,6 +181,31 @@ def test_numbers_of_tables_of_text_are_texts(tmp_path: Path, checkpoint: Path, s
         index.search("who", filter=lambda metadata: int(metadata["month"]) > 3)
 
 
+def test_filters_that_fail_are_told_why(tmp_path: Path, checkpoint: Path) -> None:
+    rows = ["id,text,year,place,n", "a,who,1990,Rome,1", "b,who,,Rome,2", "c,who,unknown,Rome,3"]
+    (tmp_path / "c.csv").write_text("".join(f"{row}\n" for row in rows))
+    index = ColBERTIndex.build(tmp_path / "c.csv", tmp_path / "index", checkpoint=checkpoint)
+    cases: list[tuple[Any, str]] = [
+        (lambda m: int(m["year"]) > 1900, "ValueError.*an empty cell of CSV or TSV is '', here `year`: test for that"),
+        (lambda m: float(m.get("year", 0)) > 1900, "ValueError.*here `year`: test for that"),
+        (lambda m: int(m["year"] or 0) > 1900, "ValueError.*'unknown'.*true or false for the metadata of any passage"),
+        (lambda m: m["yaer"] > 1900, r"KeyError.*use \.get"),
+        (lambda m: m["year"] > 1900, "TypeError.*is text, also '1990': convert it"),
+        (lambda m: m.year > 1900, "AttributeError.*true or false for the metadata of any passage"),
+    ]
+    for predicate, reason in cases:
+        with pytest.raises(InputError, match=reason):
+            index.search("who", filter=predicate)
+    index.delete(["a", "c"])
+    found = index.search("who", filter=lambda m: not m["year"] or int(m["year"]) > 1900)
+    assert [passage.id for passage in found] == ["b"]
+    nulls = ColBERTIndex.build(
+        [Passage("d", "", "who", metadata={"year": None})], tmp_path / "n", checkpoint=checkpoint
+    )
+    with pytest.raises(InputError, match=r"TypeError.*null in it"):
+        nulls.search("who", filter=lambda m: m.get("year", 0) > 1900)
+
+
 def test_interrupted_add_goes_on(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = build(tmp_path / "index", ALL[:9], checkpoint)
     encode = Encoder.encode_passages
