@@ -14,19 +14,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from dspy.predict.parameter import Parameter
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Strict, TypeAdapter
 
-from ..core import InputError, StateError
+from ..core import InputError
 from ..programs import Draft, ThresholdGate
-from .tree_files import Trees
+from .gate_state import reading
+from .tree_files import Trees, trees_of
 from .tree_schema import Tree
 
 Method = Literal["platt", "isotonic", "temperature"]
 VERSION = 1
+_Number = Annotated[float, Strict()]
 _ANY = ThresholdGate(-math.inf)
 
 
@@ -45,9 +47,9 @@ class Calibrator:
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     method: Method
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    n: int
+    x: tuple[_Number, ...]
+    y: tuple[_Number, ...]
+    n: Annotated[int, Strict()]
 
     def __post_init__(self) -> None:
         wanted = {"platt": 2, "temperature": 1}.get(self.method, len(self.x))
@@ -145,7 +147,7 @@ def calibrate(trees: Trees | Iterable[Tree], *, method: Method = "platt") -> dic
         method: As of :func:`fit_calibrator`.
 
     Raises:
-        InputError: No step has both right and wrong answers.
+        InputError: No step has both right and wrong answers, there is no such method, or two trees are of one question.
     """
     found: dict[str, Calibrator] = {}
     for step, (means, right) in answers_at_stake(trees).items():
@@ -157,9 +159,13 @@ def calibrate(trees: Trees | Iterable[Tree], *, method: Method = "platt") -> dic
 
 
 def answers_at_stake(trees: Trees | Iterable[Tree]) -> dict[str, tuple[list[float], list[bool]]]:
-    """Mean log-probabilities of the answers at stake, and whether they are right, by step."""
+    """Mean log-probabilities of the answers at stake, and whether they are right, by step.
+
+    Raises:
+        InputError: There are no trees, or two are of one question.
+    """
     found: dict[str, tuple[list[float], list[bool]]] = {}
-    for tree in trees.trees if isinstance(trees, Trees) else trees:
+    for tree in trees_of(trees):
         for node in tree.nodes:
             if node.right is not None:
                 means, right = found.setdefault(node.step, ([], []))
@@ -192,6 +198,11 @@ def quality(probabilities: Sequence[float], right: Sequence[bool]) -> Quality:
         auroc=float(roc_auc_score(y, p)) if mixed else None,
         risk_coverage=tuple((float(mask.mean()), float(1 - y[mask].mean())) for mask in kept),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    calibrators: dict[str, Calibrator]
 
 
 class CalibratedGate(Parameter):
@@ -270,14 +281,10 @@ class CalibratedGate(Parameter):
         Raises:
             StateError: The state is of a newer version or does not fit.
         """
-        version = state.get("version")
-        if not isinstance(version, int) or version > VERSION:
-            raise StateError(f"the gate has version {version!r}; this hopgate reads up to {VERSION}")
-        try:
-            calibrators = TypeAdapter(dict[str, Calibrator]).validate_python(state.get("calibrators"))
+        with reading(state, "a saved calibrated gate", VERSION):
+            named = {"calibrators": state.get("calibrators")}
+            calibrators = TypeAdapter(_Saved).validate_python(named).calibrators
             probability = _probability(state.get("probability"))
-        except (ValidationError, InputError) as error:
-            raise StateError(f"a saved calibrated gate does not fit: {str(error).splitlines()[0]}") from error
         self.calibrators, self.probability = calibrators, probability
 
 

@@ -20,7 +20,7 @@ from ..core import InputError
 from ..evaluation.questions import Question
 from ..evaluation.run_schema import QUESTION
 from ..programs import Step
-from .tree_files import Trees
+from .tree_files import Trees, trees_of
 from .tree_schema import Leaf, Tree
 
 Thresholds = Mapping[str, float]
@@ -113,11 +113,13 @@ class Boxes:
         score: Score of each leaf.
 
     Raises:
-        InputError: There is no tree with leaves, or a score is no finite number.
+        InputError: There is no tree with leaves, two are of one question, or a score is no finite number.
     """
 
     def __init__(self, trees: Trees | Iterable[Tree], score: Score = "em") -> None:
-        given = trees.trees if isinstance(trees, Trees) else tuple(trees)
+        given = trees_of(trees)
+        if not callable(score) and score not in ("em", "f1"):
+            raise InputError(f"`score` is em, f1, or a function of a tree and a leaf, got {score!r:.60}")
         self.trees = tuple(tree for tree in given if tree.error is None)
         if not self.trees:
             raise InputError(

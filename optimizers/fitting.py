@@ -22,7 +22,7 @@ import numpy as np
 from ..core import InputError
 from ..evaluation.statistics import Interval, mean_interval
 from .curve import Array, Boxes, Point, Score, Thresholds
-from .rules import Rule
+from .rules import Rule, check_rule
 from .tree_files import Trees
 from .tree_schema import Leaf, Node, Tree
 
@@ -107,12 +107,13 @@ def fit_tau(
         seed: Of the folds and of Optuna.
 
     Raises:
-        InputError: There are no trees, nothing is left to fit, no decision was recorded, or an argument is out of
-            range.
+        InputError: There are no trees, two are of one question, the rule is none, nothing is left to fit, no decision
+            was recorded, or an argument is out of range.
     """
     for name, value, least in (("folds", folds, 0), ("trials", trials, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least or (name == "folds" and value == 1):
             raise InputError(f"`{name}` must be a whole number of at least {max(least, 2)}, got {value!r}")
+    check_rule(rule)
     boxes, fixed = Boxes(trees, score), dict(fixed or {})
     if original is None and isinstance(trees, Trees):
         original = _of_the_program(trees, boxes.steps)

@@ -10,19 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from dspy.predict.parameter import Parameter
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, Strict, TypeAdapter
 
-from ..core import InputError, StateError
+from ..core import InputError
 from ..programs import Draft, Step, ThresholdGate
 from .curve import Array
+from .gate_state import reading
 from .policy_features import FEATURES, feature_matrix, observed
 from .tree_schema import Node
 
 VERSION = 1
+_MOST = 1e15
+_SMALLEST, _WIDEST = 1e-12, 1e12
+_Number = Annotated[float, Strict(), Field(ge=-_MOST, le=_MOST)]
 _ANY = ThresholdGate(-math.inf)
 
 
@@ -37,19 +41,33 @@ class Weight:
         missing: Logits towards going on where the feature has no value.
 
     Raises:
-        ValueError: The scale is not above 0, or a number is not finite.
+        InputError: The scale is below 1e-12 or above 1e12, or another number is further from 0 than 1e15, so that sums
+            of them may not be finite; or one is no number.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    weight: float
-    mean: float = 0.0
-    scale: float = 1.0
-    missing: float = 0.0
+    weight: _Number
+    mean: _Number = 0.0
+    scale: Annotated[float, Strict(), Field(ge=_SMALLEST, le=_WIDEST)] = 1.0
+    missing: _Number = 0.0
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.weight, self.mean, self.scale, self.missing))) or self.scale <= 0:
-            raise ValueError(f"weights are finite numbers, and scales above 0: {self}")
+        # Files are checked by the types above, whose errors tell the feature.
+        for name in ("weight", "mean", "scale", "missing"):
+            value = getattr(self, name)
+            least, most = (_SMALLEST, _WIDEST) if name == "scale" else (-_MOST, _MOST)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise InputError(f"the `{name}` of a feature is a number of {least:g} to {most:g}, got {value!r:.60}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    features: dict[str, Weight]
+    steps: list[str]
+
+
+_FIELDS = ("features", "steps")
 
 
 class PolicyGate(Parameter):
@@ -64,7 +82,7 @@ class PolicyGate(Parameter):
         steps: The steps that it was trained for.
 
     Raises:
-        InputError: There is no such feature or step.
+        InputError: There is no such feature or step, or a weight is no :class:`Weight`.
 
     Example:
         >>> gate = PolicyGate({"mean_hop": Weight(-10.0), "at_hop": Weight(-3.0)}, ["hop"])  # a threshold of -.3
@@ -76,7 +94,7 @@ class PolicyGate(Parameter):
     needs_confidence = True
 
     def __init__(self, weights: Mapping[str, Weight] | None = None, steps: Iterable[str] = ()) -> None:
-        self.weights, self.steps = _checked(weights or {}, steps)
+        self.weights, self.steps = _checked({} if weights is None else weights, steps)
 
     def keeps(self, draft: Draft) -> bool:
         """See :class:`hopgate.programs.Gate`.
@@ -140,20 +158,21 @@ class PolicyGate(Parameter):
         Raises:
             StateError: The state is of a newer version or does not fit.
         """
-        version = state.get("version")
-        if isinstance(version, bool) or not isinstance(version, int) or version > VERSION:
-            raise StateError(f"the policy has version {version!r}; this hopgate reads up to {VERSION}")
-        try:
-            weights = TypeAdapter(dict[str, Weight]).validate_python(state.get("features"))
-            steps = TypeAdapter(list[str]).validate_python(state.get("steps"))
-            self.weights, self.steps = _checked(weights, steps)
-        except (ValidationError, InputError) as error:
-            raise StateError(f"a saved policy does not fit: {str(error).splitlines()[0]}") from error
+        with reading(state, "a saved policy", VERSION):
+            saved = TypeAdapter(_Saved).validate_python({name: state[name] for name in _FIELDS if name in state})
+            self.weights, self.steps = _checked(saved.features, saved.steps)
 
 
 def _checked(weights: Mapping[str, Weight], steps: Iterable[str]) -> tuple[dict[str, Weight], tuple[Step, ...]]:
+    if not isinstance(weights, Mapping):
+        raise InputError(f"`weights` takes a Weight for each feature by name, got {weights!r:.60}")
     if unknown := [name for name in weights if name not in FEATURES]:
         raise InputError(f"there is no feature {unknown[0]!r}; there are {', '.join(FEATURES)}")
+    for name, weight in weights.items():
+        if not isinstance(weight, Weight):
+            raise InputError(f"`weights`: {name!r} takes a Weight, such as Weight(-10.0), got {weight!r:.60}")
+    if isinstance(steps, str) or not isinstance(steps, Iterable):
+        raise InputError(f"`steps` takes a list of steps, such as ['hop'], got {steps!r:.60}")
     named = list(steps)
     if wrong := [step for step in named if step not in get_args(Step)]:
         raise InputError(f"there is no step {wrong[0]!r}; there are {', '.join(get_args(Step))}")

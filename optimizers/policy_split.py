@@ -10,7 +10,7 @@ import numpy as np
 from ..core import InputError
 from .curve import Boxes, Score
 from .policy_trees import Decisions
-from .tree_files import Trees
+from .tree_files import Trees, trees_of
 from .tree_schema import Tree
 
 
@@ -42,7 +42,7 @@ def split(
         parts = (sorted(order[count:].tolist()), sorted(order[:count].tolist()))
         train, held = (Boxes([everything.trees[place] for place in part], score) for part in parts)
         return Decisions(train), Decisions(held)
-    held = Boxes(validation, score)
+    held = Boxes(trees_of(validation, "validation"), score)
     check_decisions(held)
     if shared := {tree.id for tree in everything.trees} & {tree.id for tree in held.trees}:
         raise InputError(f"`validation`: {len(shared)} questions are also trained on, such as {min(shared)!r}")

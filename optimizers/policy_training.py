@@ -14,7 +14,7 @@ thresholds are kept, in the form of a policy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,10 +28,13 @@ from .policy_design import Design
 from .policy_split import check_decisions, split
 from .policy_trees import Decisions
 from .rules import Tradeoff
-from .tree_files import Trees
+from .tree_files import Trees, check_alike
 from .tree_schema import Tree
 
 _ALIKE = 1e-9
+
+_LARGEST = 1e6
+"""Of arguments: far above what makes sense, and far below what overflows."""
 
 _SPREAD = 0.1
 """Standard deviation of what later seeds add to weights at the start."""
@@ -151,11 +154,14 @@ def train_policy(
     """
     _check(penalty=penalty, entropy=entropy, shrinkage=shrinkage, learning_rate=learning_rate)
     _check_whole(epochs=(epochs, 1), warm_up=(warm_up, 0), patience=(patience, 1))
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence):
+        raise InputError(f"`seeds` takes a list of whole numbers, got {seeds!r:.60}")
     _check_whole(**{f"seeds[{place}]": (seed, 0) for place, seed in enumerate(seeds)})
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"`seeds` must be different whole numbers, and one at least, got {list(seeds)!r}")
     everything = Boxes(trees, score)
     check_decisions(everything)
+    check_alike(trees, validation, "validation")
     train, held = split(everything, validation, score, seeds[0])
     thresholds = _start(everything, start, penalty, score)
     design = Design(train.nodes, everything.steps, features)
@@ -282,16 +288,18 @@ def _start(everything: Boxes, start: Fitted | Thresholds | None, penalty: float,
     if start is None:
         return fit_tau(everything.trees, Tradeoff(penalty), original={}, folds=0, score=score).thresholds
     thresholds = start.thresholds if isinstance(start, Fitted) else start
+    if not isinstance(thresholds, Mapping):
+        raise InputError(f"`start` takes what fit_tau gives, or a threshold for each step, got {start!r:.60}")
     everything.checked(thresholds)
     return thresholds
 
 
 def _check(**values: float) -> None:
     for name, value in values.items():
-        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf
+        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST
         if wrong or (name == "learning_rate" and value == 0):
             least = "above 0" if name == "learning_rate" else "of 0 or more"
-            raise InputError(f"`{name}` must be a number {least}, got {value!r}")
+            raise InputError(f"`{name}` must be a number {least} and up to {_LARGEST:g}, got {value!r:.60}")
 
 
 def _check_whole(**values: tuple[int, int]) -> None:

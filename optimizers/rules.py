@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Tradeoff:
         cost: The cost.
 
     Raises:
-        InputError: The weight is negative or not finite.
+        InputError: The weight is negative or not finite, or there is no such cost.
     """
 
     weight: float
@@ -57,6 +57,7 @@ class Tradeoff:
 
     def __post_init__(self) -> None:
         _check(weight=self.weight)
+        _check_cost(self.cost)
 
     def best(self, scores: Array, costs: Array) -> Array:
         """See :class:`Rule`."""
@@ -77,7 +78,7 @@ class WithinBest:
         cost: The cost.
 
     Raises:
-        InputError: The slack is negative or not finite.
+        InputError: The slack is negative or not finite, or there is no such cost.
     """
 
     slack: float
@@ -85,6 +86,7 @@ class WithinBest:
 
     def __post_init__(self) -> None:
         _check(slack=self.slack)
+        _check_cost(self.cost)
 
     def best(self, scores: Array, costs: Array) -> Array:
         """See :class:`Rule`."""
@@ -106,7 +108,7 @@ class WithinBudget:
         cost: The cost.
 
     Raises:
-        InputError: The budget is negative or not finite.
+        InputError: The budget is negative or not finite, or there is no such cost.
     """
 
     budget: float
@@ -114,6 +116,7 @@ class WithinBudget:
 
     def __post_init__(self) -> None:
         _check(budget=self.budget)
+        _check_cost(self.cost)
 
     def best(self, scores: Array, costs: Array) -> Array:
         """See :class:`Rule`."""
@@ -126,6 +129,26 @@ class WithinBudget:
         if old_cost > self.budget + _ALIKE:
             return cost < old_cost - _ALIKE
         return score > old_score + _ALIKE
+
+
+def check_rule(rule: object) -> None:
+    """Refuse what is no :class:`Rule`, before anything is spent on what it should choose among.
+
+    Raises:
+        InputError: It is none; the message says how to write one.
+    """
+    if isinstance(rule, type) or not all(callable(getattr(rule, name, None)) for name in ("best", "gains")):
+        number = isinstance(rule, int | float) and not isinstance(rule, bool)
+        raise InputError(
+            f"`rule` takes a rule such as Tradeoff({rule if number else 0.05!r}), WithinBest(0.02) or "
+            f"WithinBudget(1.5), got {rule!r:.60}"
+        )
+    _check_cost(getattr(rule, "cost", None))
+
+
+def _check_cost(cost: object) -> None:
+    if cost not in get_args(Cost):
+        raise InputError(f"the `cost` of a rule is one of {', '.join(get_args(Cost))}, got {cost!r:.60}")
 
 
 def _cheapest(among: Array, costs: Array) -> Array:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 
 from ..core import InputError, StateError, user_path, write_atomic
 from ..evaluation.line_files import cut_off, lines_of, one_writer, parsed
 from ..evaluation.run_differences import differences
 from .tree_schema import SCHEMA, Tree, TreesHeader, header_adapter, tree_adapter
+from .tree_schema import Path as Decisions
 
 _WHAT = "file of decision trees; `hopgate.optimizers.record_trees` makes one"
 _REMEDY = "record the trees again into another file"
@@ -43,6 +45,53 @@ class Trees:
         """Ids of the questions that were not explored yet."""
         known = {tree.id for tree in self.trees}
         return tuple(identity for identity in self.header.run.data.ids if identity not in known)
+
+
+def trees_of(trees: Trees | Iterable[Tree], what: str = "trees") -> tuple[Tree, ...]:
+    """Recorded trees of different questions, failed ones included.
+
+    Args:
+        trees: The trees.
+        what: The argument that they were given as.
+
+    Raises:
+        InputError: They are no trees, or two are of one question.
+    """
+    if isinstance(trees, str | bytes | PathLike) or not isinstance(trees, Trees | Iterable):
+        raise InputError(f"`{what}` takes recorded trees, got {trees!r:.80}; read a file of them by read_trees(path)")
+    found = trees.trees if isinstance(trees, Trees) else tuple(trees)
+    seen: set[str] = set()
+    for place, tree in enumerate(found):
+        if not isinstance(tree, Tree):
+            more = (
+                "give one `Trees` at a time" if isinstance(tree, Trees) else "read a file of them by read_trees(path)"
+            )
+            raise InputError(f"`{what}` takes recorded trees, but number {place} is a {type(tree).__name__}; {more}")
+        if tree.id in seen:
+            raise InputError(
+                f"`{what}`: there are two trees of the question {tree.id!r}; give one a question, of one program"
+            )
+        seen.add(tree.id)
+    return found
+
+
+def check_alike(trees: object, others: object, what: str) -> None:
+    """Refuse recorded trees of another program or LM than others; those that come without a header are taken as given.
+
+    Thresholds and other settings may differ.
+
+    Raises:
+        InputError: They are of another; ``what`` names the argument.
+    """
+    if not isinstance(trees, Trees) or not isinstance(others, Trees):
+        return
+    one, other = trees.header.run, others.header.run
+    for kind, first, second in (
+        ("program", one.program.name, other.program.name),
+        ("LM", one.lm.get("model"), other.lm.get("model")),
+    ):
+        if first != second:
+            raise InputError(f"`{what}`: was recorded with the {kind} {second}, and the other trees with {first}")
 
 
 def read_trees(path: str | Path) -> Trees:
@@ -152,8 +201,28 @@ def _check_tree(tree: Tree, header: TreesHeader, where: str) -> None:
         raise StateError(f"{where}: question {tree.id!r} is not in the header; {_REMEDY}")
     if (tree.error is None) != bool(tree.leaves):
         raise StateError(f"{where}: `leaves`: a tree has either leaves or an error; {_REMEDY}")
-    paths = [leaf.path for leaf in tree.leaves]
-    if any(not 0 <= place < len(tree.nodes) for path in paths for place, _ in path) or len(set(paths)) < len(paths):
-        raise StateError(f"{where}: `leaves`: a path is not in the tree or occurs twice; {_REMEDY}")
+    if (wrong := _wrong_paths(tree)) is not None:
+        raise StateError(f"{where}: `leaves`: {wrong}; {_REMEDY}")
     if not {node.step for node in tree.nodes} <= set(header.steps):
         raise StateError(f"{where}: `nodes`: a step is none of {', '.join(header.steps)}; {_REMEDY}")
+
+
+def _wrong_paths(tree: Tree) -> str | None:
+    """Why the leaves' paths make no tree: after the same decisions the same comes next, and it comes nowhere else."""
+    paths = {leaf.path for leaf in tree.leaves}
+    if len(paths) < len(tree.leaves):
+        return "a path occurs twice"
+    next_after: dict[Decisions, int] = {}
+    before: dict[int, Decisions] = {}
+    for number, path in enumerate(leaf.path for leaf in tree.leaves):
+        for length, (place, _) in enumerate(path):
+            start = path[:length]
+            if not 0 <= place < len(tree.nodes):
+                return f"leaf {number}: decision {place} is not in the tree"
+            if start in paths:
+                return f"leaf {number}: goes on where another leaf ends"
+            if next_after.setdefault(start, place) != place:
+                return f"leaf {number}: decision {place} follows where for another leaf {next_after[start]} does"
+            if before.setdefault(place, start) != start:
+                return f"leaf {number}: decision {place} is met after different decisions"
+    return None

@@ -26,7 +26,7 @@ from typing import Any
 
 import dspy
 
-from ..core import InputError, StateError
+from ..core import ConfidenceError, InputError, StateError
 from ..core.texts import encodable
 from ..evaluation.attempts import HISTORY, Outcome, QuestionMeter, answer_question, global_history, trim_history
 from ..evaluation.budget import Budget, Spending
@@ -103,6 +103,7 @@ def record_trees(
 
     Raises:
         InputError: The program has no thresholds, an argument cannot be used, or the file was made with something else.
+        ConfidenceError: The LM gives no log-probabilities, so nothing could be decided on the first questions.
         HopgateError: Another process writes the file.
         StateError: The file is damaged, or the program decides otherwise when it is asked again.
         OSError: The file cannot be written.
@@ -136,7 +137,14 @@ def record_trees(
         for question in (question for question in asked if question.id in wanted):
             if not spending.allows():
                 break
-            tree = _Exploring(program, explored_steps, question, spending, retries).tree(leaves)
+            exploring = _Exploring(program, explored_steps, question, spending, retries)
+            tree = exploring.tree(leaves)
+            if exploring.unsure and not any(one.nodes for one in (*found.values(), tree)):
+                raise ConfidenceError(
+                    f"{path}: question {question.id!r}: no answer at stake has a confidence, without which there is no "
+                    "decision to record: the LM gives no log-probabilities; name one that does, and another file, or "
+                    "see by without_confidence=raise what is missing"
+                )
             append(tree)
             found[tree.id] = tree
             spending.finished(tree.error)
@@ -167,16 +175,19 @@ class _Forced:
         forced: The first decisions.
         note: Makes a decision's node.
         made: What was decided on, and whether it was kept.
+        unsure: Answers that had no confidence to decide by.
     """
 
     forced: tuple[bool, ...]
     note: Callable[[Draft], Node]
     made: list[tuple[Node, bool]] = field(default_factory=list)
+    unsure: int = 0
     needs_draft: bool = True
     needs_confidence: bool = True
 
     def keeps(self, draft: Draft) -> bool:
         if not _ANY.keeps(draft):
+            self.unsure += bool(draft.text) and (draft.confidence is None or draft.confidence.mean is None)
             return False  # whatever the threshold
         node, position = self.note(draft), len(self.made)
         if position < len(self.forced):
@@ -207,6 +218,7 @@ class _Exploring:
         self._nodes: list[Node] = []
         self._places: dict[Path, int] = {}
         self._leaves: list[Leaf] = []
+        self.unsure = 0
 
     def tree(self, limit: int) -> Tree:
         """Explore up to ``limit`` leaves."""
@@ -245,6 +257,7 @@ class _Exploring:
             return self._program(question=question)
 
         outcome = answer_question(answer, self._question.question, self._meter_for(), retries=self._retries, backoff=1)
+        self.unsure += gate.unsure
         if outcome.fatal is not None:
             raise outcome.fatal
         if outcome.answer is None:

@@ -134,6 +134,8 @@ def test_the_gate_refuses_what_it_cannot_decide(tmp_path: Path) -> None:
         {"version": 2}, {"version": None}, {"probability": 3}, {"calibrators": None},
         {"calibrators": {"hop": {**fitted, "y": []}}}, {"calibrators": {"hop": {**fitted, "y": [-1.0]}}},
         {"calibrators": {"hop": {**fitted, "y": [math.nan]}}}, {"calibrators": {"hop": {**fitted, "z": 1}}},
+        {"calibrators": {"hop": {**fitted, "y": [True]}}}, {"calibrators": {"hop": {**fitted, "y": ["1"]}}},
+        {"calibrators": {"hop": {**fitted, "n": True}}},
         {"calibrators": {"hop": {**fitted, "method": "platt"}}},
         {"calibrators": {"hop": {**fitted, "method": "isotonic", "x": [0.0, -1.0], "y": [0.1, 0.2]}}},
     ):  # fmt: skip

@@ -119,13 +119,17 @@ def leaf(path: tuple[tuple[int, bool], ...], em: bool, retrievals: int) -> Leaf:
     return Leaf(path, "b" if em else "c", em, float(em), retrievals, 1, 0, 0, 0, 0, 0)
 
 
-def tree_of(mean: float, kept: bool, on: tuple[bool, int], identity: str = "0") -> Tree:
+def tree_of(mean: float, kept: bool, on: tuple[bool, int], identity: str) -> Tree:
     """One decision: whether the answer kept is right; whether the one after going on is, and its searches."""
     leaves = (leaf(((0, True),), kept, 0), leaf(((0, False),), *on))
     return Tree(identity, (Node("hop", 0, "b", mean),), leaves, exact=True, complete=True)
 
 
-TREES = [tree_of(-0.1, True, (True, 1)), tree_of(-0.5, False, (True, 2)), tree_of(-0.9, False, (False, 1))]
+TREES = [
+    tree_of(-0.1, True, (True, 1), "0"),
+    tree_of(-0.5, False, (True, 2), "1"),
+    tree_of(-0.9, False, (False, 1), "2"),
+]
 
 
 def test_always_never_and_the_oracle() -> None:
@@ -142,7 +146,7 @@ def test_always_never_and_the_oracle() -> None:
 @few
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=6), st.floats(0, 3))
 def test_the_oracle_is_the_best_of_all_choices(drawn: list[tuple[bool, bool, int]], budget: float) -> None:
-    trees = [tree_of(-0.5, kept, (on, searches)) for kept, on, searches in drawn]
+    trees = [tree_of(-0.5, kept, (on, n), str(place)) for place, (kept, on, n) in enumerate(drawn)]
     within = [
         (sum(one.em for one in chosen) / len(trees), -sum(one.retrievals for one in chosen) / len(trees))
         for chosen in itertools.product(*(tree.leaves for tree in trees))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_curve import tree_of
-from tree_worlds import STEPS, recorded, search
+from tree_worlds import QUESTIONS, STEPS, recorded, search
 
 from hopgate.core import InputError
 from hopgate.optimizers import (
@@ -24,11 +25,13 @@ from hopgate.optimizers import (
     WithinBest,
     WithinBudget,
     always,
+    calibrate,
     drafts_as_trees,
     evaluate_at,
     fit_tau,
     fitting,
     tau_curve,
+    train_policy,
     transfer,
 )
 from hopgate.programs import ActiveQA, Escalation
@@ -233,6 +236,62 @@ def test_rules_are_checked(rule: Any) -> None:
     for wrong in (-0.1, math.nan, math.inf, True, "1"):
         with pytest.raises(InputError, match="0 or more"):
             rule(wrong)
+
+
+@pytest.mark.parametrize("rule", [0.05, "x", None, Tradeoff, True, {}])
+def test_what_is_no_rule_is_refused_with_the_remedy(rule: Any) -> None:
+    with pytest.raises(InputError, match=r"such as Tradeoff\(0\.05\)"):
+        fit_tau(SIGNAL, rule)
+
+
+@pytest.mark.parametrize("rule", [Tradeoff, WithinBest, WithinBudget])
+def test_a_rule_has_a_cost_that_there_is(rule: Any) -> None:
+    with pytest.raises(InputError, match="one of retrievals, lm_calls, tokens, got 'x'"):
+        rule(0.1, "x")
+
+
+TAKES_TREES: dict[str, Any] = {
+    "fit_tau": lambda trees: fit_tau(trees, Tradeoff(0.1)),
+    "tau_curve": tau_curve,
+    "evaluate_at": lambda trees: evaluate_at(trees, dict.fromkeys(STEPS, -1.0)),
+    "calibrate": calibrate,
+    "train_policy": lambda trees: train_policy(trees, penalty=0.1),
+    "validation": lambda trees: train_policy(
+        [replace(tree, id=f"t{tree.id}") for tree in SIGNAL], penalty=0.1, validation=trees
+    ),
+}
+
+
+@pytest.mark.parametrize("take", TAKES_TREES)
+@pytest.mark.parametrize("wrong", ["t.jsonl", Path("t.jsonl"), [1], ["x"], [[]], 3])
+def test_what_is_no_trees_is_refused_with_the_remedy(take: str, wrong: Any) -> None:
+    message = "`validation`" if isinstance(wrong, int) and take == "validation" else r"read_trees\(path\)"
+    with pytest.raises(InputError, match=message):
+        TAKES_TREES[take](wrong)
+
+
+@pytest.mark.parametrize("take", TAKES_TREES)
+def test_two_trees_of_one_question_are_refused(take: str) -> None:
+    with pytest.raises(InputError, match=rf"two trees of the question '{SIGNAL[2].id}'"):
+        TAKES_TREES[take]([*SIGNAL, SIGNAL[2]])
+
+
+@pytest.mark.parametrize("score", ["x", None, 1, ["em"]])
+def test_there_is_no_other_score(score: Any) -> None:
+    with pytest.raises(InputError, match="`score` is em, f1"):
+        fit_tau(SIGNAL, Tradeoff(0.1), score=score)
+
+
+def test_trees_of_other_programs_are_not_held_out(tmp_path: Path) -> None:
+    train, _ = recorded(Escalation(search), 1, tmp_path / "one.jsonl")
+    others = [replace(question, id=f"o{question.id}") for question in QUESTIONS]
+    other, _ = recorded(ActiveQA(search), 1, tmp_path / "two.jsonl", others)
+    same, _ = recorded(Escalation(search, tau_memory=-1.0), 1, tmp_path / "three.jsonl", others)
+    with pytest.raises(InputError, match=r"`validation`: was recorded with the program active.* with escalation"):
+        train_policy(train, penalty=0.1, validation=other, epochs=1)
+    with pytest.raises(InputError, match="give one `Trees`"):
+        fit_tau([train, same], Tradeoff(0.1))  # type: ignore[list-item]
+    assert train_policy(train, penalty=0.1, validation=same, epochs=1).questions == (6, 6)
 
 
 def test_little_to_learn_from_is_said_or_falls_back(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import re
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +14,8 @@ from typing import Any, get_args
 import dspy
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tree_worlds import QUESTIONS, SETTINGS, STEPS, cost_of, lm_of, recorded, search
 
 from hopgate.core import InputError, Passage, StateError
@@ -21,6 +24,7 @@ from hopgate.lms import AnswerConfidence
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.optimizers import (
     FEATURES,
+    CalibratedGate,
     Node,
     PolicyGate,
     Tree,
@@ -232,8 +236,63 @@ def test_what_it_cannot_decide_or_be() -> None:
     with pytest.raises(InputError, match="no step 'hops'"):
         PolicyGate({"at_hop": Weight(1.0)}, ["hops"])
     for wrong in ({"weight": math.nan}, {"weight": 1.0, "scale": 0.0}, {"weight": 1.0, "missing": math.inf}):
-        with pytest.raises(ValueError, match="finite"):
+        with pytest.raises(InputError, match=f"`{list(wrong)[-1]}` of a feature is a number"):
             Weight(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("weights", "steps", "message"),
+    [
+        ({"min": 1.0}, ["hop"], "'min' takes a Weight"),
+        ([1], ["hop"], "`weights` takes a Weight for each"),
+        ([], ["hop"], "`weights` takes a Weight for each"),
+        ({"min": Weight(1.0)}, 3, "`steps` takes a list"),
+        ({"min": Weight(1.0)}, "hop", "`steps` takes a list"),
+        ({"min": Weight(1.0)}, [1], "no step 1"),
+    ],
+)
+def test_what_is_no_policy_is_refused_when_it_is_made(weights: Any, steps: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PolicyGate(weights, steps)
+
+
+@pytest.mark.parametrize("field", ["weight", "mean", "scale", "missing"])
+@pytest.mark.parametrize(
+    "value",
+    ["x", "1", True, None, [1.0], math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400],
+    ids=lambda value: f"{value!r:.9}",
+)
+def test_a_weight_is_a_number_in_bounds(field: str, value: Any) -> None:
+    given: dict[str, Any] = {"weight": 1.0, field: value}
+    with pytest.raises(InputError, match=f"`{field}` of a feature is a number"):
+        Weight(**given)
+    gate = threshold_policy({"hop": -0.3})
+    before = gate.dump_state()
+    with pytest.raises(StateError, match=rf"`features\.min\.{field}`"):
+        gate.load_state({**before, "features": {"min": given}})
+    assert gate.dump_state() == before
+
+
+@pytest.mark.parametrize("gate", [PolicyGate(), CalibratedGate()])
+@pytest.mark.parametrize("state", [[], None, "x", 1, {}, {"version": 0}])
+def test_what_is_no_saved_gate_is_refused(gate: Any, state: Any) -> None:
+    with pytest.raises(StateError, match="version"):
+        gate.load_state(state)
+
+
+bounded = st.floats(-1e15, 1e15)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(FEATURES), st.builds(Weight, bounded, bounded, st.floats(1e-12, 1e12), bounded), max_size=9
+    ),
+    st.floats(-1e6, 0),
+)
+def test_a_policy_in_bounds_decides_without_overflow(weights: dict[str, Weight], mean: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert 0 <= PolicyGate(weights, ["hop"]).probability(Node("hop", 0, "x", mean, score=1e6)) <= 1
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tree_worlds import QUESTIONS, STEPS, lm_of, recorded, run_at, search
 from hopgate.core import InputError, StateError
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.optimizers import read_trees, record_trees
+from hopgate.optimizers.curve import Boxes
 from hopgate.programs import RAG, ActiveQA, ConstantGate, Escalation
 
 CHANGES: list[dict[str, Any]] = [
@@ -259,3 +260,87 @@ def test_what_is_no_file_of_trees_is_refused(tmp_path: Path, content: str) -> No
         read_trees(tmp_path / "t.jsonl")
     with pytest.raises(InputError, match="no such"):
         read_trees(tmp_path / "none.jsonl")
+
+
+def written(path: Path, paths: list[Any]) -> Path:
+    """A file of one recorded tree whose leaves have other paths."""
+    recorded(Escalation(search), 2, path, QUESTIONS[:1])
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    leaf = lines[1]["leaves"][0]
+    lines[1] |= {"nodes": [lines[1]["nodes"][0]] * 4, "leaves": [{**leaf, "path": one} for one in paths]}
+    path.write_text("".join(json.dumps(item) + "\n" for item in lines))
+    return path
+
+
+YES, NO = [0, True], [0, False]
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([[], [YES]], "leaf 1: goes on where another leaf ends"),
+        ([[YES], [NO], []], "leaf 0: goes on where another"),
+        ([[NO, [1, True]], [NO]], "leaf 0: goes on where another"),
+        ([[YES, NO]], "decision 0 is met after different"),
+        ([[YES], [NO, [1, True], NO]], "decision 0 is met after different"),
+        ([[YES], [[1, False]]], "decision 1 follows where for another leaf 0 does"),
+        ([[YES], [NO, [1, True]], [NO, [2, False]]], "decision 2 follows where for another leaf 1 does"),
+        ([[YES, [1, True]], [NO, [1, False]]], "decision 1 is met after different"),
+        ([[YES], [YES]], "occurs twice"),
+        ([[[-1, True]]], "not in the tree"),
+        ([[[4, True]]], "not in the tree"),
+    ],
+)
+def test_paths_that_make_no_tree_are_refused(tmp_path: Path, paths: list[Any], message: str) -> None:
+    with pytest.raises(StateError, match=rf"t\.jsonl, line 2: `leaves`: .*{message}"):
+        read_trees(written(tmp_path / "t.jsonl", paths))
+
+
+@pytest.mark.parametrize("paths", [[[]], [[YES]], [[YES], [NO]], [[YES, [2, True]], [NO, [1, False]]]])
+def test_paths_of_a_tree_that_was_not_explored_to_the_end_are_read(tmp_path: Path, paths: list[Any]) -> None:
+    (tree,) = read_trees(written(tmp_path / "t.jsonl", paths)).trees
+    assert [[list(one) for one in leaf.path] for leaf in tree.leaves] == paths
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("intact") / "t.jsonl"
+    recorded(Escalation(search), 3, path, QUESTIONS[:3], leaves=6)
+    return path.read_text()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_damaged_tree_is_refused_or_still_leads_somewhere(
+    data: st.DataObject, intact: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lines = [json.loads(text) for text in intact.splitlines()]
+    for _ in range(data.draw(st.integers(1, 3))):
+        tree = data.draw(st.sampled_from([line for line in lines[1:] if line["leaves"]]))
+        path = data.draw(st.sampled_from(tree["leaves"]))["path"]
+        place = data.draw(st.integers(0, len(path)))
+        way = data.draw(st.sampled_from(["cut", "put", "drop", "leaf", "node"]))
+        if way == "cut":
+            del path[place:]
+        elif way == "put":
+            path.insert(place, [data.draw(st.integers(0, len(tree["nodes"]))), data.draw(st.booleans())])
+        elif way == "drop" and place < len(path):
+            del path[place]
+        elif way == "leaf":
+            del tree["leaves"][data.draw(st.integers(0, len(tree["leaves"]) - 1))]
+        elif tree["nodes"]:
+            tree["nodes"][data.draw(st.integers(0, len(tree["nodes"]) - 1))]["mean"] = data.draw(tau)
+    damaged = tmp_path_factory.getbasetemp() / "damaged.jsonl"
+    damaged.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    try:
+        trees = read_trees(damaged)
+    except StateError as error:
+        assert "damaged.jsonl, line" in str(error)
+        return
+    boxes, thresholds = Boxes(trees), data.draw(taus())
+    rows, nearest = boxes.rows(thresholds)
+    leaves = [leaf for tree in boxes.trees for leaf in tree.leaves]
+    assert boxes.tree[rows].tolist() == list(range(len(boxes.trees)))
+    found = [tree.leaf_at(thresholds) for tree in boxes.trees]
+    assert [leaves[row] for row in rows] == [leaf for leaf, _ in found]
+    assert nearest == sum(not exact for _, exact in found)
