@@ -25,7 +25,7 @@ from ..programs import Solver
 from ..programs.registry import PROGRAMS, make_program
 from .compiled_gates import describe_gates, give_gates
 from .compiled_manifest import VERSION, CompiledData, Manifest, ManifestPoint, lm_name, manifest_adapter
-from .compiled_state import checked_state, read_json
+from .compiled_state import check_texts, checked_state, read_json
 
 _MANIFEST = "hopgate"
 
@@ -151,6 +151,7 @@ def save_program(
         described = json.loads(json.dumps(asdict(manifest), allow_nan=False))
         _manifest(described, target)
         metadata = {"dependency_versions": get_dependency_versions(), _MANIFEST: described}
+        check_texts({**state, _MANIFEST: described}, str(target))
         text = json.dumps({**state, "metadata": metadata}, allow_nan=False, indent=1)
     except (TypeError, ValueError) as error:
         raise StateError(f"{target}: the program cannot be saved as JSON: {error}; demos must be JSON") from error
@@ -205,11 +206,8 @@ def load_state(program: Any, state: dict[str, Any], source: str) -> None:
         StateError: It is that of another program.
     """
     unknown = sorted(set(state) - {name for name, _ in program.named_parameters()})
-    if any(".gate" in f".{name}" for name in unknown):
-        raise StateError(
-            f"{source}: holds what was fitted in gates ({', '.join(unknown)}) and does not say which gates they are; "
-            "save the program with `save_program`, or give it such gates and load it in Python"
-        )
+    _check_gates(unknown, source)
+    _check_fields(program, state, source)
     try:
         if unknown:
             raise KeyError(*unknown[:1])
@@ -229,8 +227,9 @@ def program_of_state(state: dict[str, Any], source: str) -> str:
     Programs that differ in settings alone are the same once the state is loaded; the first of them is named.
 
     Raises:
-        StateError: It fits none of the programs, or several.
+        StateError: It fits none of the programs, or several, or has gates of its own.
     """
+    _check_gates(state, source)
     fitting: dict[str, list[str]] = {}
     for name in PROGRAMS:
         program = make_program(name)
@@ -246,8 +245,30 @@ def program_of_state(state: dict[str, Any], source: str) -> str:
     return next(iter(fitting.values()))[0]
 
 
+def _check_gates(names: Iterable[str], source: str) -> None:
+    """Refuse parameters of gates that a program does not have: a state does not say which gates they are."""
+    if gates := [name for name in names if ".gate" in f".{name}"]:
+        raise StateError(
+            f"{source}: holds what was fitted in gates ({', '.join(gates)}) and does not say which gates they are; "
+            "save the program with `save_program`, or give it such gates and load it in Python"
+        )
+
+
+def _check_fields(program: Any, state: dict[str, Any], source: str) -> None:
+    """Refuse predictors with more or fewer fields than the program's, which DSPy would cut or pass over."""
+    own, given = _shape(program.dump_state()), _shape(state)
+    for name, n in own.items():
+        if name in given and None not in (n, given[name]) and n != given[name]:
+            raise StateError(
+                f"{source}: `{name}.signature.fields` has {given[name]} fields, and that of {type(program).__name__} "
+                f"{n}; is it the state of another program, or of another version?"
+            )
+
+
 def _manifest(given: Any, file: Path) -> Manifest:
     version = given.get("version") if isinstance(given, dict) else None
+    if type(version) is bool or (isinstance(version, int) and version < 1):
+        raise StateError(f"{file}: `metadata.{_MANIFEST}.version` is {version}, and versions begin at 1; save it again")
     if isinstance(version, int) and version > VERSION:
         raise StateError(
             f"{file}: the program's file has version {version} and this hopgate reads up to {VERSION}; install a newer "

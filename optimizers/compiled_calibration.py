@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..core import InputError
-from ..programs import ActiveQA, Solver
+from ..programs import ActiveQA, Solver, ThresholdGate
 from .calibration import CalibratedGate, Calibrator, Method, calibrate
-from .compiled_figures import Compiled, Metric, at_thresholds, measured
-from .compiled_recording import solver_with_thresholds, thresholds_of
-from .curve import evaluate_at
+from .compiled_figures import Compiled, Metric, kept_by, measure, value_of
+from .compiled_recording import solver_with_thresholds
 from .tree_files import Trees
+from .tree_schema import Tree
+
+_LEAST = -100.0
+"""Answers of less than exp(-100) a token do not occur."""
 
 
 def as_probabilities(
-    solver: ActiveQA, thresholds: Mapping[str, float], calibrators: Mapping[str, Calibrator]
-) -> dict[str, float]:
+    solver: ActiveQA, thresholds: Mapping[str, float], calibrators: Mapping[str, Calibrator], trees: Iterable[Tree]
+) -> list[str]:
     """Give a solver gates that keep what is right with at least the probability at its thresholds.
+
+    A step keeps its threshold where it has no calibrator, where the calibrator is level, so that a probability would
+    tell nothing, and where the probability would decide otherwise on a recorded answer.
 
     Args:
         solver: The solver.
         thresholds: Thresholds by step, in nats.
-        calibrators: Calibrators by step; a step without one keeps its threshold.
+        calibrators: Calibrators by step.
+        trees: The record.
 
     Returns:
-        The thresholds that the gates come to, by step (0 for one that keeps nothing); where a calibrator is level they
-        are not the given ones.
+        The steps that keep their thresholds.
     """
-    found: dict[str, float] = {}
+    nodes = [node for tree in trees for node in tree.nodes]
+    left: list[str] = []
     for step, tau in thresholds.items():
-        if step in calibrators:
-            gate = CalibratedGate(calibrators[step](tau), {step: calibrators[step]})
+        gate = None if step not in calibrators else _stated(tau, step, calibrators[step])
+        met = [node for node in nodes if node.step == step]
+        if gate is None or not np.array_equal(kept_by(gate, met), kept_by(ThresholdGate(tau), met)):  # type: ignore[arg-type]
+            left.append(step)
+        else:
             solver.gates[step] = gate
-            tau = gate.tau(step)
-            found[step] = 0.0 if tau is None else min(0.0, tau)
-    return found
+    return left
+
+
+def _stated(tau: float, step: str, calibrator: Calibrator) -> CalibratedGate | None:
+    return CalibratedGate(calibrator(tau), {step: calibrator}) if calibrator(_LEAST) < calibrator(0.0) else None
 
 
 def calibrated_gates(program: Solver) -> dict[str, CalibratedGate]:
@@ -76,20 +90,17 @@ def recalibrated(program: Solver, train: Trees, valid: Trees, metric: Metric, me
         solver.gates[step] = CalibratedGate(gate.probability, {step: fitted[step]})
     if "hop" in gates:
         solver.gate = None
-    before, after = thresholds_of(program), thresholds_of(made)
-    if after is None:
+    value = value_of(made, train, metric)
+    if value is None:
         raise InputError("a gate of another kind decides beside the calibrated ones; compile the program anew")
-    held = original = None
-    if valid.explored:
-        held = measured(*at_thresholds(valid, after, metric))
-        original = None if before is None else measured(*at_thresholds(valid, before, metric))
+    held = measure(made, valid, metric)
     return Compiled(
         program=made,
         settings={f"probability_{step}": gate.probability for step, gate in gates.items()},
         kept_original=False,
         measured_on="the validation questions" if held else "no questions that it was not fitted on",
         held_out=held,
-        original=original,
-        train=evaluate_at(train, after, score=metric),
+        original=measure(program, valid, metric),
+        train=value.point,
         front=(),
     )

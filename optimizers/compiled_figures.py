@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ..evaluation.statistics import Interval, mean_interval
-from ..programs import Solver
+from ..programs import ConstantGate, Gate, Solver, ThresholdGate
+from .calibration import CalibratedGate
 from .compiled_manifest import ManifestPoint
 from .curve import Array, Boxes, Point
+from .nested import decider_in
+from .policy import PolicyGate
+from .policy_trees import Decisions, PolicyValue
 from .tree_files import Trees
+from .tree_schema import Node
 
 Metric = Literal["em", "f1"]
 
@@ -70,11 +77,43 @@ class Compiled:
         return figures
 
 
-def at_thresholds(trees: Trees, thresholds: Mapping[str, float], metric: Metric) -> tuple[Array, Array]:
-    """Score and searches of each question at thresholds."""
-    boxes = Boxes(trees, metric)
-    rows, _ = boxes.rows({step: thresholds[step] for step in boxes.steps})
-    return boxes.score[rows], boxes.costs["retrievals"][rows]
+def value_of(program: Solver, trees: Trees, metric: Metric) -> PolicyValue | None:
+    """What a program does on recorded trees with the gates that it has; ``None`` if one of them is of another kind.
+
+    Each recorded decision is the gate's own, so that no rounding of a threshold stands between this and the program.
+    """
+    record = Decisions(Boxes(trees, metric))
+    solver = decider_in(program)
+    on = np.ones(len(record.nodes))
+    steps = np.array([node.step for node in record.nodes], dtype=object)
+    for step in record.boxes.steps:
+        places = np.flatnonzero(steps == step)
+        kept = None if solver is None else kept_by(solver.gate_at(step), [record.nodes[place] for place in places])  # type: ignore[arg-type]
+        if kept is None:
+            return None
+        on[places] = np.where(kept, -1.0, 1.0)
+    return record.value(on)
+
+
+def kept_by(gate: Gate, nodes: Sequence[Node]) -> Array | None:
+    """Which recorded answers at stake of one step a gate keeps; ``None`` if that cannot be told of its kind."""
+    means = [node.mean for node in nodes]
+    if isinstance(gate, ThresholdGate):
+        return np.array([mean >= gate.tau for mean in means], dtype=bool)
+    if isinstance(gate, ConstantGate):
+        return np.full(len(nodes), not gate.search)
+    if isinstance(gate, PolicyGate) and {node.step for node in nodes} <= set(gate.steps):
+        return gate.logits(nodes) < 0
+    if isinstance(gate, CalibratedGate) and {node.step for node in nodes} <= set(gate.calibrators):
+        chances = [gate.calibrators[node.step](node.mean) for node in nodes]
+        return np.array([chance >= gate.probability for chance in chances], dtype=bool)
+    return None
+
+
+def measure(program: Solver, trees: Trees, metric: Metric) -> Measured | None:
+    """As :func:`value_of`, with intervals; ``None`` also if there are no trees."""
+    value = value_of(program, trees, metric) if trees.explored else None
+    return None if value is None else measured(value.scores, value.retrievals)
 
 
 def measured(scores: Array, retrievals: Array) -> Measured:

@@ -22,19 +22,16 @@ from ..evaluation.statistics import Interval
 from ..programs import Solver
 from .calibration import Method, calibrate
 from .compiled_calibration import as_probabilities, recalibrated
-from .compiled_figures import Compiled, Measured, Metric, at_thresholds, measured
+from .compiled_figures import Compiled, Measured, Metric, measure, value_of
 from .compiled_manifest import ManifestPoint
 from .compiled_recording import (
     Recorder,
     decided_by_settings,
     solver_with_thresholds,
     thresholds_of,
-    thresholds_of_settings,
 )
-from .curve import Boxes
 from .fitting import Fitted, fit_tau
 from .policy_training import train_policy
-from .policy_trees import evaluate_policy
 from .references import always, never
 from .rules import Rule, Tradeoff, WithinBudget
 from .tree_files import Trees
@@ -72,8 +69,8 @@ def compile_recorded(
         optimizer: ``tau`` fits thresholds, ``policy`` trains a policy; ``calibration`` keeps the probabilities of a
             program with calibrated gates and fits these anew for another LM.
         rule: What to choose thresholds by; a policy takes a :class:`Tradeoff` only. By default that of .05 a retrieval.
-        calibration: Of ``tau``: states the thresholds as probabilities, by calibrators that are fitted so, where the
-            answers of a step are both right and wrong; of ``calibration``: another method than before.
+        calibration: Of ``tau``: states the thresholds as probabilities, by calibrators that are fitted so, where that
+            changes no recorded decision; of ``calibration``: another method than before.
         metric: The score.
         folds: Of the cross-validation, where there are no validation questions.
         seed: Of the folds, Optuna, and the questions held out.
@@ -93,6 +90,12 @@ def compile_recorded(
     trained = _of(recorded, train)
     if not trained.explored:
         raise InputError(f"{recorder.path}: none of the training questions could be recorded")
+    if not any(tree.nodes for tree in trained.explored):
+        raise InputError(
+            f"{recorder.path}: no decision was recorded on {len(trained.explored):,} training questions: no answer at "
+            "stake had a confidence, or each only repeated its question; name an LM that gives log-probabilities, or "
+            "more questions, and another file"
+        )
     held = _of(recorded, valid)
     how = _How(rule, metric, folds, seed, calibration)
     if optimizer == "calibration":
@@ -118,31 +121,37 @@ class _How:
 
 
 def _with_thresholds(program: Solver, train: Trees, valid: Trees, how: _How) -> Compiled:
-    before = thresholds_of(program)
-    fitted = _fitted(train, before, how)
-    made, solver = decided_by_settings(program, train)
-    solver.settings.update(**fitted.settings)
+    fitted = _fitted(train, thresholds_of(program), how)
     notes = _unresolved(fitted)
-    after = {**thresholds_of_settings(solver), **fitted.thresholds}
-    if how.calibration is not None:
-        after = {**after, **as_probabilities(solver, fitted.thresholds, calibrate(train, method=how.calibration))}
-        if moved := _moved(train, fitted.thresholds, after):
-            notes.append(f"as probabilities the thresholds decide otherwise on {moved:,} of the training questions")
+    if fitted.kept_original:
+        made: Solver = program.deepcopy()
+        if how.calibration is not None:
+            notes.append("the original is kept, so its thresholds are not stated as probabilities")
+    else:
+        made, solver = decided_by_settings(program, train)
+        solver.settings.update(**fitted.settings)
+        if how.calibration is not None:
+            calibrators = calibrate(train, method=how.calibration)
+            record = (*train.explored, *valid.explored)
+            if left := as_probabilities(solver, fitted.thresholds, calibrators, record):
+                notes.append(
+                    f"{', '.join(left)}: decided by the threshold, which the calibrator cannot state as a probability "
+                    "that decides the same"
+                )
+    value = value_of(made, train, how.metric)
     held, original, where = None, None, "no questions that it was not fitted on"
     if valid.explored:
-        held = measured(*at_thresholds(valid, after, how.metric))
-        original = None if before is None else measured(*at_thresholds(valid, before, how.metric))
+        held, original = measure(made, valid, how.metric), measure(program, valid, how.metric)
         where = "the validation questions"
     elif fitted.held_out is not None and fitted.held_out_cost is not None:
         where = f"the training questions, {how.folds_of(train)}-fold cross-validation"
         n = fitted.held_out.n
-        original = None if before is None else measured(*at_thresholds(train, before, how.metric))
+        original = measure(program, train, how.metric)
         held = Measured(fitted.held_out, Interval(fitted.held_out_cost, None, None, n), n)
         held = original if fitted.kept_original else held
+    point = fitted.point if value is None else value.point
     front = _front(train, how)
-    return Compiled(
-        made, fitted.settings, fitted.kept_original, where, held, original, fitted.point, front, tuple(notes)
-    )
+    return Compiled(made, fitted.settings, fitted.kept_original, where, held, original, point, front, tuple(notes))
 
 
 def _fitted(trees: Trees, before: Mapping[str, float] | None, how: _How) -> Fitted:
@@ -156,34 +165,29 @@ def _with_policy(program: Solver, train: Trees, valid: Trees, how: _How) -> Comp
     if not isinstance(rule, Tradeoff) or rule.cost != "retrievals":
         raise InputError("a policy is trained for a penalty on retrievals; give it a Tradeoff of them")
     fit, held = (train, valid) if valid.explored else _split(train, how.seed)
-    before = thresholds_of(program)
-    fitted = _fitted(fit, before, how)
+    fitted = _fitted(fit, thresholds_of(program), how)
     trained = train_policy(
         fit, penalty=rule.weight, score=how.metric, validation=held if held.explored else None,
         start=fitted.thresholds, seeds=range(how.seed, how.seed + 3),
     )  # fmt: skip
-    made, solver = decided_by_settings(program, train)
-    solver.settings.update(**fitted.settings)
-    solver.gates.update(trained.gates)
-    value = evaluate_policy(fit, trained.gate, score=how.metric)
-    there, original, where = None, None, "no questions that it was not fitted on"
-    if held.explored:
-        found = evaluate_policy(held, trained.gate, score=how.metric)
-        there = measured(found.scores, found.retrievals)
-        original = None if before is None else measured(*at_thresholds(held, before, how.metric))
-        where = "the validation questions" if valid.explored else "training questions that were held out"
     notes = [*_unresolved(fitted), "the number of steps of training was chosen by the questions that it is measured on"]
     if trained.kept_start:
         notes.append("the policy gained nothing over thresholds, which it keeps")
     kept = trained.kept_start and fitted.kept_original
+    if kept:
+        made: Solver = program.deepcopy()
+    else:
+        made, solver = decided_by_settings(program, train)
+        solver.settings.update(**fitted.settings)
+        solver.gates.update(trained.gates)
+    value = value_of(made, fit, how.metric)
+    point = fitted.point if value is None else value.point
+    there, original, where = None, None, "no questions that it was not fitted on"
+    if held.explored:
+        there, original = measure(made, held, how.metric), measure(program, held, how.metric)
+        where = "the validation questions" if valid.explored else "training questions that were held out"
     front = _front(fit, how)
-    return Compiled(made, fitted.settings, kept, where, there, original, value.point, front, tuple(notes))
-
-
-def _moved(trees: Trees, before: Mapping[str, float], after: Mapping[str, float]) -> int:
-    """Questions on which two sets of thresholds lead to different leaves."""
-    boxes = Boxes(trees)
-    return int((boxes.rows(before)[0] != boxes.rows({step: after[step] for step in boxes.steps})[0]).sum())
+    return Compiled(made, fitted.settings, kept, where, there, original, point, front, tuple(notes))
 
 
 def _of(trees: Trees, questions: Iterable[Question]) -> Trees:

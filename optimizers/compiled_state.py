@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core import InputError, StateError, user_path
+from ..core.texts import encodable
 
 MAX_BYTES = 64 << 20
 """Size of a file of a program; demos and instructions of the largest are far below."""
@@ -47,14 +48,39 @@ def read_json(path: str | Path) -> tuple[Path, dict[str, Any]]:
             "`save_program(program, FILE.json)`"
         )
     try:
-        record = json.loads(data.decode("utf-8"), parse_constant=_not_json)
+        record = json.loads(data.decode("utf-8"), parse_constant=_not_json, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
         raise StateError(
             f"{file}: is not JSON ({str(error)[:200]}); save the program with `save_program(program, FILE.json)`"
         ) from error
     if not isinstance(record, dict):
         raise StateError(f"{file}: is not the saved state of one of hopgate's programs")
+    check_texts(record, str(file))
     return file, record
+
+
+def check_texts(record: dict[str, Any], source: str) -> None:
+    """Check that all texts in a JSON object can be encoded, as a prompt or a file must be.
+
+    Args:
+        record: The object.
+        source: Where it comes from, for messages.
+
+    Raises:
+        StateError: One holds half of a character (a lone surrogate); the message names the field.
+    """
+    left: list[tuple[str, Any]] = [("", record)]
+    while left:
+        place, value = left.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                left += [(place, key), (f"{place}.{encodable(str(key))}".lstrip("."), inner)]
+        elif isinstance(value, list | tuple):
+            left += [(f"{place}[{number}]", inner) for number, inner in enumerate(value)]
+        elif isinstance(value, str) and encodable(value) != value:
+            raise StateError(
+                f"{source}: `{place[:200]}` holds half of a character (a lone surrogate); repair the text first"
+            )
 
 
 def checked_state(record: dict[str, Any], source: str) -> dict[str, Any]:
@@ -113,6 +139,15 @@ def _without_lm(name: str, lm: Any, source: str) -> None:
         "%s: the LM of `%s` is left out: a program's file holds none; set it by predictor.lm or dspy.configure", source,
         name,
     )  # fmt: skip
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"`{encodable(twice)[:80]}` is there twice in one object")
+    return found
 
 
 def _not_json(constant: str) -> NoReturn:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import dspy
+from dspy.predict.parameter import Parameter
 
 from ..core import InputError, Passage
 from ..signatures import (
@@ -95,6 +96,12 @@ class ActiveQA(Solver):
         self.express = dspy.Predict(WriteExpression)
         self.read = dspy.Predict(ReadConclusion)
         self.compose = dspy.Predict(ComposeAnswer)
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """As DSPy's. Modules around it ask here when they are saved or loaded, so the settings know its gates."""
+        given = {"gate": self.gate, **self.gates}
+        self.settings.own_gates = tuple(step for step, gate in given.items() if isinstance(gate, Parameter))
+        return super().named_parameters()
 
     @property
     def tau(self) -> float:

@@ -166,10 +166,15 @@ class Settings(Parameter, Generic[S]):
 
     Args:
         values: The settings.
+
+    Attributes:
+        own_gates: Steps of the program that gates of its own with a state decide at. They are saved along, since of a
+            program inside a module of another project this is all that can tell that a state is for other gates.
     """
 
     def __init__(self, values: S) -> None:
         self.values = values
+        self.own_gates: tuple[str, ...] = ()
 
     def update(self, **changes: Any) -> None:
         """Change some settings.
@@ -184,18 +189,24 @@ class Settings(Parameter, Generic[S]):
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The settings as a JSON object with a version."""
-        return {"version": STATE_VERSION, **self.values.model_dump(mode="json")}
+        gates = {"gates": list(self.own_gates)} if self.own_gates else {}
+        return {"version": STATE_VERSION, **self.values.model_dump(mode="json"), **gates}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take settings from a saved state; those that an older state lacks keep their defaults.
 
         Raises:
-            StateError: The state is of a newer version or does not fit.
+            StateError: The state is of a newer version, does not fit, or is for gates that the program does not have.
         """
         data = dict(state)
         version = data.pop("version", None)
-        if not isinstance(version, int) or version > STATE_VERSION:
+        if type(version) is not int or not 1 <= version <= STATE_VERSION:
             raise StateError(f"the settings have version {version!r}; this hopgate reads up to {STATE_VERSION}")
+        gates = data.pop("gates", [])
+        if not isinstance(gates, list) or not all(isinstance(step, str) for step in gates):
+            raise StateError(f"saved settings do not fit: `gates` is no list of steps (got {gates!r:.60})")
+        if lost := [step for step in gates if step not in self.own_gates]:
+            raise StateError(without_gates(lost))
         try:
             self.values = validated(type(self.values), data)
         except InputError as error:
@@ -203,6 +214,15 @@ class Settings(Parameter, Generic[S]):
 
     def __repr__(self) -> str:
         return f"Settings({self.values!r})"
+
+
+def without_gates(names: list[str]) -> str:
+    """What to say of a state for gates that a program does not have."""
+    return (
+        f"the state is for gates of its own ({', '.join(names)}) that the program does not have, and it would decide "
+        "otherwise without them; give it an empty gate of the same kind at each of these steps before loading, or save "
+        "the program by `save_program` and load it by `load_program`"
+    )
 
 
 def validated(model: type[S], values: dict[str, Any], *, others: Iterable[str] = ()) -> S:

@@ -16,14 +16,14 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from ..core import ConfidenceError, InputError, Passage
+from ..core import ConfidenceError, InputError, Passage, StateError
 from ..core.texts import MAX_QUESTION_CHARACTERS, encodable
 from ..lms.confidence import answer_confidence
 from .memo import Memo
 from .metering import Meter
 from .requests import Ask, Find, Found, Ran, Reached, Run, Steps, Told
 from .retrievers import RetrieverHandle
-from .settings import ProgramSettings, Settings
+from .settings import ProgramSettings, Settings, without_gates
 from .trajectory import Cost, Trajectory
 
 
@@ -80,6 +80,18 @@ class Solver(dspy.Module):
             with drive.answering():
                 drive.outcome = await self._acarry_out(request)
         return self._prediction(drive.result())
+
+    def load_state(self, state: dict[str, Any], *, allow_unsafe_lm_state: bool = False) -> None:
+        """As DSPy's, which passes over what no parameter is there for.
+
+        Raises:
+            StateError: The state is for gates that the program does not have, or does not fit.
+        """
+        known = {name for name, _ in self.named_parameters()}
+        lost = [name for name in state if name not in known and _of_gate(name)]
+        if lost:
+            raise StateError(without_gates(lost))
+        super().load_state(state, allow_unsafe_lm_state=allow_unsafe_lm_state)
 
     def _prediction(self, trajectory: Trajectory) -> dspy.Prediction:
         guess = trajectory.answer or ""
@@ -262,6 +274,12 @@ class _Call:
                 yield
             except AdapterParseError as error:
                 self.note = _unreadable(error)
+
+
+def _of_gate(parameter: str) -> bool:
+    """Whether a saved parameter belongs to a gate, of the program or of one inside."""
+    last = parameter.rpartition(".")[2]
+    return last == "gate" or last.startswith("gates[")
 
 
 def accept(told: Told | Ran) -> None:
