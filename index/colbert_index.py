@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core import IndexStoreError, InputError, Passage, user_path
+from ..core import IndexStoreError, InputError, Passage
 from .build import Request, build_index
 from .checkpoint import EMBEDDED, is_hub_name, open_checkpoint
 from .chunks import OnProgress
 from .encoder import PRECISIONS, Encoder
 from .estimate import OnEstimate
 from .exact import maxsim
+from .folders import index_folder
 from .interface import Filter, PassageIndex, check_k, check_passages, check_queries, check_query, checked_ids
 from .manifest import Manifest, read_manifest, verify_files
 from .updates import add_passages, compact_index, delete_passages
 from .view import View, open_view, while_it_changes
-
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class ColBERTIndex(PassageIndex):
@@ -92,7 +90,7 @@ class ColBERTIndex(PassageIndex):
             MissingDependencyError: PLAID was asked for and cannot run here.
             HopgateError: Another process is building the same index.
         """
-        folder = _resolved(path)
+        folder = index_folder(path)
         if not isinstance(hybrid, bool | None):
             raise InputError(f"hybrid must be True, False or None, got {hybrid!r}")
         if not isinstance(replace, bool):
@@ -127,7 +125,7 @@ class ColBERTIndex(PassageIndex):
             WeightsError: The checkpoint's weights are not here and cannot be fetched.
             MissingDependencyError: The engine of the index cannot run here.
         """
-        folder = _resolved(path)
+        folder = index_folder(path)
         if not isinstance(hybrid, bool | None):
             raise InputError(f"hybrid must be True, False or None, got {hybrid!r}")
         manifest = while_it_changes(folder, lambda: read_manifest(folder))
@@ -294,7 +292,7 @@ def read_info(path: str | Path, *, verify: bool = False) -> dict[str, Any]:
     Raises:
         IndexStoreError: The folder is missing, incomplete or damaged.
     """
-    folder = _resolved(path)
+    folder = index_folder(path)
 
     def read() -> Manifest:
         manifest = read_manifest(folder)
@@ -312,21 +310,3 @@ def _info(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 def _reopen(path: str, checkpoint: str | None, hybrid: bool | None, threads: int | None) -> ColBERTIndex:
     return ColBERTIndex.open(path, checkpoint=checkpoint, hybrid=hybrid, threads=threads)
-
-
-def _resolved(path: str | Path) -> Path:
-    """Where an index lies: where a link leads, since what is replaced and locked is that, not the link."""
-    if isinstance(path, str) and _ADDRESS.match(path):
-        raise IndexStoreError(
-            f"{path[:200]}: is an address, and a folder is needed here; servers, at addresses that begin with http:// "
-            "or https://, can be searched only, with RemoteIndex or as the index of a command that searches"
-        )
-    try:
-        return user_path(path).resolve()
-    except FileNotFoundError as error:
-        raise IndexStoreError(
-            f"{str(path)[:200]}: the working folder does not exist any more, since it was removed or replaced; "
-            "change to one that does"
-        ) from error
-    except (OSError, RuntimeError) as error:
-        raise IndexStoreError(f"{str(path)[:200]}: is a link that leads nowhere; name another folder") from error

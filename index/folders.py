@@ -9,18 +9,43 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from ..core import IndexStoreError, locked
+from ..core import IndexStoreError, locked, user_path
 from .manifest import foreign, is_index
 
 _PATIENCE = 10.0
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 PLAN = "hopgate-plan.json"
 """Marks a folder as made here, and says what its chunks belong to; goes last when a folder is removed."""
+
+
+def index_folder(path: str | Path) -> Path:
+    """Where an index lies: where a link leads, since what is replaced and locked is that, not the link.
+
+    Raises:
+        IndexStoreError: It is an address, or cannot be found out.
+        InputError: It is no path.
+    """
+    if isinstance(path, str) and _ADDRESS.match(path):
+        raise IndexStoreError(
+            f"{path[:200]}: is an address, and a folder is needed here; servers, at addresses that begin with http:// "
+            "or https://, can be searched only, with RemoteIndex or as the index of a command that searches"
+        )
+    try:
+        return user_path(path).resolve()
+    except FileNotFoundError as error:
+        raise IndexStoreError(
+            f"{str(path)[:200]}: the working folder does not exist any more, since it was removed or replaced; "
+            "change to one that does"
+        ) from error
+    except (OSError, RuntimeError) as error:
+        raise IndexStoreError(f"{str(path)[:200]}: is a link that leads nowhere; name another folder") from error
 
 
 def beside(path: Path, kind: str) -> Path:

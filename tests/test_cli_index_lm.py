@@ -119,6 +119,17 @@ def test_a_build_that_fails_ends_with_one_line(tmp_path: Path, monkeypatch: pyte
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: the disk is full\n")
 
 
+def test_progress_is_shown_on_terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [passage.to_dict() for passage in passages(12)])
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes any stream for a terminal
+    shown = run("index", "build", corpus, "--out", index, "--checkpoint", tiny).stderr
+    assert "12/12" in shown and "passages/s" in shown
+    monkeypatch.delenv("FORCE_COLOR")
+    told = run("index", "build", corpus, "--out", tmp_path / "other", "--checkpoint", tiny).stderr
+    assert "12/12" not in told and all(line.isprintable() for line in told.splitlines())
+
+
 def test_one_passage_is_no_passages(tmp_path: Path) -> None:
     tiny, index = make_checkpoint(tmp_path / "tiny"), tmp_path / "index"
     one, two, three = ([passage.to_dict()] for passage in passages(3))
