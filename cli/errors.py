@@ -90,7 +90,10 @@ def explain(error: BaseException) -> str | None:
     dspy: Any = sys.modules.get("dspy")
     if dspy is not None and isinstance(error, dspy.LMError):
         # What follows the first line is advice for programmers.
-        return _one_line(str(error).strip().partition("\n")[0] or type(error).__name__)
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(error, dspy.LMTransportError):
+            said += "; start the LM's server, or connect to the network"
+        return _one_line(said)
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
         return _one_line(f"{error.filename}: {reason}" if error.filename else reason)

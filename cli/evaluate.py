@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _STOPPED = 1
 """Exit code of a run that ended before all questions were asked, or in which every question failed."""
-_UNREACHED = ("LMTransportError", "LMTimeoutError")
-"""DSPy's errors of an LM whose server cannot be reached."""
+_UNREACHED = "LMTransportError"
+"""DSPy's error of an LM whose server cannot be reached."""
 
 
 @click.command()
@@ -239,7 +239,7 @@ def _tell(run: Run, as_json: bool) -> None:
 
 def _tell_address(run: Run, lm: Any) -> None:
     """Say what to do where the LM's server was not reached."""
-    if not any(record.error is not None and record.error.type in _UNREACHED for record in run.failed):
+    if not any(record.error is not None and record.error.type == _UNREACHED for record in run.failed):
         return
     address = next((lm.kwargs[name] for name in ("api_base", "base_url") if lm.kwargs.get(name)), None)
     if address is None:

@@ -209,7 +209,7 @@ def _answers(record: Record, aliases: str | None = None) -> tuple[str, ...]:
     value = record.get(field)
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = _bracketed(value, field)
-    listed = value if isinstance(value, list) else [value]
+    listed: list[Any] = value if isinstance(value, list) else [value]
     numbers = [item for item in listed if isinstance(item, int | float) and not isinstance(item, bool)]
     if numbers:
         quoted = json.dumps([item if isinstance(item, str) else json.dumps(item) for item in listed])

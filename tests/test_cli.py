@@ -182,6 +182,10 @@ def failing(error: BaseException) -> Callable[..., Any]:
         (FileNotFoundError(2, "No such file", "/some/file"), "Error: /some/file: No such file\n"),
         (OSError(28, "No space left on device"), "Error: No space left on device\n"),
         (dspy.LMAuthError("the key is wrong\n  To fix:\n  - another key"), "Error: the key is wrong\n"),
+        (
+            dspy.LMTransportError("failed to connect to 127.0.0.1:9"),
+            "Error: failed to connect to 127.0.0.1:9; start the LM's server, or connect to the network\n",
+        ),
     ],
 )
 def test_errors_of_files_and_lms(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
