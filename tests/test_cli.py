@@ -251,7 +251,9 @@ def imported(code: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stderr.split()}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["compile", "--help"], ["index", "build", "--help"], ["lm"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["ask", "--help"], ["compile", "--help"], ["index", "build", "--help"], ["lm"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = f"from hopgate.cli import main; main({arguments!r}, prog_name='hopgate')"
     assert not imported(code) & HEAVY
