@@ -29,20 +29,21 @@ from typing import Any, Literal
 import dspy
 from dspy.teleprompt import Teleprompter
 
-from ..core import InputError
+from ..core import InputError, user_path
 from ..evaluation.budget import Budget
 from .candidates import DemoKind, Proposer, demo_kinds, uncompiled
 from .joint_choice import choose, ranked, summaries
 from .joint_estimate import Estimate, estimate_of, proposing_of
-from .joint_manifest import check_folder, fingerprint_of, folder_at
+from .joint_manifest import check_folder, check_folder_path, fingerprint_of, folder_at
 from .joint_record import Asked, CandidateFailed, Recorder, Stopped, has_thresholds, metric_of, score_of
 from .joint_result import FrontPoint, JointResult
 from .joint_space import changed, identity_of, original_of, space_of
 from .joint_spending import Ledger, Spent
 from .joint_work import Prompts, Work
 from .racing import Race
-from .rules import Rule, Tradeoff
+from .rules import Rule, Tradeoff, check_rule
 from .study import FinishedTrial, SharedStudy, StudySpec
+from .study_address import is_address
 
 _DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 
@@ -148,7 +149,11 @@ class JointOptimizer(Teleprompter):
             raise InputError(f"`budget` is a hopgate.evaluation.Budget, got {budget!r:.60}")
         self.metric, self._bootstrap_metric = metric, metric_of(metric)
         self.race = Race(tuple(racing), error)
-        self.rule: Rule = rule or Tradeoff(0.05)
+        self.rule: Rule = Tradeoff(0.05) if rule is None else rule
+        check_rule(self.rule)
+        is_address(storage)
+        if folder is not None:
+            check_folder_path(user_path(folder))
         self.space, self.demo_sets, self.demo_size = space, demo_sets, demo_size
         self.demos: DemoKind | Literal["both"] | None = demos
         self.instructions: Proposer | None = instructions
@@ -258,10 +263,11 @@ class JointOptimizer(Teleprompter):
         if not isinstance(student, dspy.Module):
             raise InputError(f"the student must be a dspy.Module, got {type(student).__name__}")
         custom = callable(self.metric)
-        asked = Asked(list(trainset), answers_needed=not custom, what="trainset")
+        asked = Asked(trainset, answers_needed=not custom, what="trainset")
         if len(asked) < 2:
             raise InputError(f"`trainset` has {len(asked)} questions; candidates are compared on at least two")
-        val = Asked(list(valset), answers_needed=not custom, what="valset") if valset else None
+        val = None if valset is None else Asked(valset, answers_needed=not custom, what="valset")
+        val = val if val is not None and len(val) else None
         student = uncompiled(student)
         has_thresholds(student)
         kinds = demo_kinds(student, self.demos) if self.demo_sets else ()

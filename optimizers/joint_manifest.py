@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from string import hexdigits
 from typing import Any
 
 import dspy
@@ -20,6 +21,14 @@ from .nested import decider_in, solver_in
 
 SCHEMA = 1
 _NAME = "joint.json"
+_WORDS = {
+    "state": "state of the program (settings, prompts, demos)",
+    "lm": "LM",
+    "racing questions": "set of questions to compare candidates on",
+    "learning questions": "set of questions to learn prompts from",
+    "race": "numbers of questions and error of the race",
+    "schema": "version of the folder",
+}
 
 
 def fingerprint_of(
@@ -75,8 +84,25 @@ def folder_at(path: str | Path | None) -> Iterator[Path]:
             yield Path(name)
         return
     folder = user_path(path)
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder_path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made as a folder: {error.strerror}; name another one") from error
     yield folder
+
+
+def check_folder_path(folder: Path) -> None:
+    """Refuse a path that is no folder, nor can become one.
+
+    Raises:
+        InputError: It, or what should hold it, is a file.
+    """
+    for path in (folder, *folder.parents):
+        if path.is_dir():
+            return
+        if path.exists():
+            raise InputError(f"{folder}: {path} is a file, and a joint optimisation is kept in a folder; name another")
 
 
 def check_folder(folder: Path, about: dict[str, Any]) -> None:
@@ -97,12 +123,50 @@ def check_folder(folder: Path, about: dict[str, Any]) -> None:
         raise StateError(f"{path}: is no JSON ({error}); name another folder") from error
     if not isinstance(known, dict):
         raise StateError(f"{path}: is no note of a joint optimisation; name another folder")
+    if found := differences(known, told):
+        raise InputError(
+            f"{folder}: holds another optimisation ({'; '.join(found)}); name another folder, or give the same"
+        )
+
+
+def differences(known: dict[str, Any], told: dict[str, Any]) -> list[str]:
+    """What differs between two optimisations, in words.
+
+    Args:
+        known: What one is about, see :func:`fingerprint_of`.
+        told: What the other is about.
+    """
     names = [name for name in {**known, **told} if known.get(name) != told.get(name)]
-    if names:
-        differing = "; ".join(f"{name}: {_short(known.get(name))}, now {_short(told.get(name))}" for name in names)
-        raise InputError(f"{folder}: holds another optimisation ({differing}); name another folder, or give the same")
+    if "seed" in names:  # it draws which questions are which
+        names = [name for name in names if not name.endswith("questions")]
+    found = []
+    for name in names:
+        was, now = known.get(name), told.get(name)
+        what = _WORDS.get(name, name)
+        if any(isinstance(value, list | dict) or (isinstance(value, str) and len(value) >= 40) for value in (was, now)):
+            more = _told_inside(was, now)
+            found.append(f"{what}: {more}" if more else f"another {what}")
+        else:
+            found.append(f"{what} {_short(was)}, now {_short(now)}")
+    return found
+
+
+def _told_inside(was: Any, now: Any) -> str:
+    if isinstance(was, dict) and isinstance(now, dict):
+        pairs = [(name, was.get(name), now.get(name)) for name in {**was, **now} if was.get(name) != now.get(name)]
+        return ", ".join(
+            f"another {name}" if _is_digest(old) or _is_digest(new) else f"{name} {_short(old)}, now {_short(new)}"
+            for name, old, new in pairs
+        )
+    if (was is None) != (now is None):
+        return f"{'none' if was is None else 'one'}, now {'none' if now is None else 'one'}"
+    return "" if _is_digest(was) or _is_digest(now) else f"{_short(was)}, now {_short(now)}"
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and len(value) >= 32 and all(character in hexdigits for character in value)
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = "none" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:80]}..."

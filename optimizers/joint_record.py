@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,11 @@ class Asked:
         InputError: An item is neither, or lacks what is needed, or two have one id.
     """
 
-    def __init__(self, items: Sequence[Any], *, answers_needed: bool, what: str) -> None:
+    def __init__(self, items: Iterable[Any], *, answers_needed: bool, what: str) -> None:
+        if isinstance(items, str | bytes | PathLike | Mapping) or not isinstance(items, Iterable):
+            raise InputError(
+                f"`{what}` takes a list of questions, got {items!r:.60}; read a file of them by load_questions(path)"
+            )
         self.examples: list[dspy.Example] = []
         self.questions: list[Question] = []
         for number, item in enumerate(items, 1):

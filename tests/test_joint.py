@@ -14,6 +14,7 @@ from hopgate.core import HopgateError, InputError, StateError
 from hopgate.evaluation import Budget, ExactMatch
 from hopgate.lms.testing import Reply, scripted_lm
 from hopgate.optimizers import JointOptimizer, JointResult, Tradeoff, WithinBest
+from hopgate.optimizers.joint_manifest import differences
 from hopgate.programs import RAG, ActiveQA, ConstantGate, Dr3, Escalation, IRCoT
 
 
@@ -326,3 +327,55 @@ def test_a_result_that_is_none_is_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(StateError):
             JointResult.load(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rule": "x"}, r"such as Tradeoff\(0\.05\)"),
+        ({"rule": 0.1}, r"such as Tradeoff\(0\.1\)"),
+        ({"rule": 0}, "`rule` takes a rule"),
+        ({"rule": Tradeoff}, "`rule` takes a rule"),
+        ({"storage": "postgresql:/u:SECRET@h/x"}, "may hold a password"),
+        ({"storage": 3}, "`storage` is a path"),
+        ({"folder": 3}, "a path must be"),
+    ],
+)
+def test_arguments_are_refused_when_the_optimizer_is_made(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        JointOptimizer("em", **given)
+    assert "SECRET" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "file/far/below"])
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(InputError, match="is a file, and a joint optimisation is kept in a folder"):
+        JointOptimizer("em", folder=tmp_path / name)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("questions", [None, "abc", Path("train.jsonl"), 3, {"question": "Who?"}])
+@pytest.mark.parametrize("name", ["trainset", "valset"])
+def test_what_is_no_list_of_questions_is_refused(name: str, questions: Any) -> None:
+    if (name, questions) == ("valset", None):
+        return  # there are none to validate on
+    given: dict[str, Any] = {"trainset": TRAIN, name: questions}
+    with pytest.raises(InputError, match=rf"`{name}` takes a list of questions, .*load_questions\(path\)"):
+        JointOptimizer("em").compile(ActiveQA(search), **given)
+
+
+def test_what_another_optimisation_differs_in_is_told_in_words() -> None:
+    about = {
+        "state": "a" * 64, "lm": {"model": "one", "options": {"n": 1}}, "index": {"sha256": "b" * 64, "name": "wiki"},
+        "racing questions": "c" * 64, "learning questions": None, "metric": "em", "seed": 0,
+    }  # fmt: skip
+    other = dict.fromkeys(("state", "racing questions", "learning questions"), "d" * 64)
+    told = "; ".join(differences(about, {**about, **other}))
+    assert "another state of the program" in told and "another set of questions to compare" in told
+    assert "set of questions to learn prompts from: none, now one" in told and "dddd" not in told and "aaaa" not in told
+    assert differences(about, {**about, "metric": "f1"}) == ['metric "em", now "f1"']
+    assert differences(about, {**about, **other, "state": about["state"], "seed": 3}) == ["seed 0, now 3"]
+    assert differences(about, {**about, "lm": {**about["lm"], "model": "two"}}) == ['LM: model "one", now "two"']
+    assert differences(about, {**about, "index": {"sha256": "e" * 64, "name": "wiki"}}) == ["index: another sha256"]
+    assert differences(about, {**about, "index": None}) == ["index: one, now none"]
