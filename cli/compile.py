@@ -27,6 +27,14 @@ def _rungs(context: click.Context, parameter: click.Parameter, value: str | None
     return tuple(int(part) for part in parts)
 
 
+def _storage(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        from ..optimizers.study_address import is_address
+
+        is_address(value)  # before the LM is loaded
+    return value
+
+
 @click.command("compile")
 @click.argument("questions", metavar="TRAIN")
 @click.option("--out", metavar="PROGRAM.json", required=True, help="File of the compiled program.")
@@ -86,7 +94,9 @@ def _rungs(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--demo-sets", metavar="N", type=click.IntRange(min=0), help="Joint: sets of demos.  [default: 2]")
 @click.option("--instructions", type=click.Choice(["mipro", "copro", "gepa"]), help="Joint: who writes instructions.")
 @click.option("--prompt-lm", metavar="MODEL", help="Joint: language model that writes them.")
-@click.option("--storage", metavar="URL", help="Joint: postgresql://... of a study that machines share.")
+@click.option(
+    "--storage", metavar="URL", callback=_storage, help="Joint: postgresql://... of a study that machines share."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be recorded, and how many LM calls it takes at most.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def compile_command(questions: str, out: str, dry_run: bool, as_json: bool, **options: Any) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import dspy
 import pytest
+from click.testing import CliRunner
 from joint_worlds import TRAIN, VAL, Around, lm_of, optimizer, says, search
 
+from hopgate.cli import main
 from hopgate.core import HopgateError, InputError, StateError
 from hopgate.evaluation import Budget, ExactMatch
 from hopgate.lms.testing import Reply, scripted_lm
@@ -379,3 +381,8 @@ def test_what_another_optimisation_differs_in_is_told_in_words() -> None:
     assert differences(about, {**about, "lm": {**about["lm"], "model": "two"}}) == ['LM: model "one", now "two"']
     assert differences(about, {**about, "index": {"sha256": "e" * 64, "name": "wiki"}}) == ["index: another sha256"]
     assert differences(about, {**about, "index": None}) == ["index: one, now none"]
+
+
+def test_the_command_refuses_a_storage_before_it_reads_anything_and_does_not_show_it() -> None:
+    told = CliRunner().invoke(main, ["compile", "none.jsonl", "--out", "p.json", "--storage", "postgresql:/u:SECRET@h"])
+    assert told.exit_code == 2 and "may hold a password" in told.output and "SECRET" not in told.output
