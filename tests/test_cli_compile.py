@@ -15,7 +15,15 @@ from hopgate.cli import main
 from hopgate.evaluation.records import read_run
 from hopgate.index import read_info
 from hopgate.lms.testing import Reply, scripted_lm
-from hopgate.optimizers import CalibratedGate, PolicyGate, evaluate_policy, load_program, read_program, read_trees
+from hopgate.optimizers import (
+    CalibratedGate,
+    PolicyGate,
+    evaluate_policy,
+    load_program,
+    read_program,
+    read_trees,
+    save_program,
+)
 from hopgate.programs import Direct, Escalation
 
 N = 8
@@ -165,7 +173,9 @@ def test_a_policy_is_replaced(data: str, index: list[str], tmp_path: Path) -> No
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     assert run("compile", data, *index, "--out", str(first), *FEW, "--optimizer", "policy").exit_code == 0
     result = run("compile", data, *index, "--out", str(second), "--program", str(first), *FEW)
-    assert result.exit_code == 0 and "Original, on" not in result.stdout, result.output
+    # The policy is no thresholds to beat, and is still measured.
+    assert result.exit_code == 0 and "Original, on" in result.stdout, result.output
+    assert "Original kept: no" in result.stdout
     loaded = load_program(second, search)
     assert isinstance(loaded, Escalation) and not loaded.gates
 
@@ -302,6 +312,45 @@ def test_questions_that_all_fail(data: str, index: list[str], tmp_path: Path, mo
     message = failure("compile", data, *index, "--out", str(tmp_path / "p.json"))
     assert "no question could be recorded" in message and "out of order" in message
     assert not (tmp_path / "p.json").exists()
+
+
+def test_without_log_probabilities(
+    data: str, index: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, asked = World(7), []
+
+    def mute(prompt: str) -> Reply:
+        asked.append(prompt)
+        reply = world(prompt)
+        return Reply(reply.text if isinstance(reply, Reply) else str(reply), None)
+
+    monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(mute))
+    out = tmp_path / "p.json"
+    message = failure("compile", data, *index, "--out", str(out), "--set", 'without_confidence="search"')
+    assert "question '0': no answer at stake has a confidence" in message and "name one that does" in message
+    assert not out.exists() and not any("number 1" in prompt for prompt in asked)
+
+
+@pytest.mark.parametrize("part", ["\\ud800", '", "instructions": "'])
+def test_damaged_program_files(data: str, index: list[str], tmp_path: Path, part: str) -> None:
+    path = tmp_path / "p.json"
+    save_program(Escalation(search), path)
+    path.write_text(path.read_text().replace('"instructions": "', f'"instructions": "{part}', 1))
+    for command in (
+        ["ask", "Who?"],
+        ["compile", data, "--out", str(tmp_path / "q.json")],
+        ["evaluate", data, "--out", str(tmp_path / "r.jsonl")],
+    ):
+        message = failure(*command, *index, "--program", str(path))
+        assert str(path) in message and "instructions" in message
+
+
+def test_gates_without_a_manifest(data: str, index: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    Escalation(search, gates={"memory": PolicyGate()}).save(path)
+    for options in (["--program", str(path)], ["--program", "escalation", "--state", str(path)]):
+        message = failure("ask", "Who?", *index, *options)
+        assert "does not say which gates they are; save the program with `save_program`" in message
 
 
 @pytest.mark.parametrize("optimizer", ["tau", "policy"])

@@ -123,7 +123,7 @@ def test_without_confidences_recording_stops_at_once(tmp_path: Path) -> None:
     def mute(prompt: str) -> Reply:
         asked.append(prompt)
         reply = answering(prompt)
-        return Reply(reply.text if isinstance(reply, Reply) else reply, None)
+        return Reply(reply.text if isinstance(reply, Reply) else str(reply), None)
 
     recorder = Recorder(tmp_path / "trees.jsonl")
     data = describe_data(ASKED, [question.id for question in ASKED])
