@@ -61,6 +61,7 @@ class Recorder:
             budget=self.budget,
             data=data,
             on_progress=None if self.on_progress is None else self._tell,
+            needs_decisions=True,
         )
         if not trees.explored:
             errors = [tree.error for tree in trees.trees if tree.error is not None]

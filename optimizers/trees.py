@@ -80,6 +80,7 @@ def record_trees(
     name: str | None = None,
     data: DataHeader | None = None,
     on_progress: Callable[[TreeProgress], None] | None = None,
+    needs_decisions: bool = False,
 ) -> Trees:
     """Explore the decisions of a program on questions, and write one line a question as it is done.
 
@@ -100,10 +101,11 @@ def record_trees(
         name: Name in the header; by default the file's name without its ending.
         data: Which questions they are; by default what the collection says.
         on_progress: Called at the beginning and after each question.
+        needs_decisions: Stop at the first question if no answer at stake has a confidence.
 
     Raises:
         InputError: The program has no thresholds, an argument cannot be used, or the file was made with something else.
-        ConfidenceError: The LM gives no log-probabilities, so nothing could be decided on the first questions.
+        ConfidenceError: Decisions are needed, and the LM gives no log-probabilities.
         HopgateError: Another process writes the file.
         StateError: The file is damaged, or the program decides otherwise when it is asked again.
         OSError: The file cannot be written.
@@ -139,7 +141,7 @@ def record_trees(
                 break
             exploring = _Exploring(program, explored_steps, question, spending, retries)
             tree = exploring.tree(leaves)
-            if exploring.unsure and not any(one.nodes for one in (*found.values(), tree)):
+            if needs_decisions and exploring.unsure and not any(one.nodes for one in (*found.values(), tree)):
                 raise ConfidenceError(
                     f"{path}: question {question.id!r}: no answer at stake has a confidence, without which there is no "
                     "decision to record: the LM gives no log-probabilities; name one that does, and another file, or "
