@@ -34,7 +34,8 @@ COMMANDS = {
     "results/hotpot-dev-react-plus-40.jsonl "
     "results/hotpot-dev-dr3-40.jsonl results/hotpot-dev-dr3-escalation-40.jsonl",
     "hotpot-ircot": "hopgate compare --format markdown results/hotpot-dev-ircot-40.jsonl "
-    "results/hotpot-dev-always-40.jsonl results/hotpot-dev-escalated-40.jsonl results/hotpot-dev-dr3-escalation-40.jsonl",
+    "results/hotpot-dev-always-40.jsonl results/hotpot-dev-escalated-40.jsonl "
+    "results/hotpot-dev-dr3-escalation-40.jsonl",
     "off-topic": "offtopic_labels.py report results/hotpot-dev-rag-40.jsonl results/hotpot-dev-cot-40.jsonl "
     "results/hotpot-dev-direct-40.jsonl results/hotpot-dev-active-40.jsonl results/hotpot-dev-always-40.jsonl "
     "results/hotpot-dev-ircot-40.jsonl results/hotpot-dev-escalated-40.jsonl results/hotpot-dev-react-40.jsonl "

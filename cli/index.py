@@ -12,7 +12,7 @@ import click
 from .corpus_options import corpus_of, corpus_options
 from .programs import is_address, open_index
 from .serve import serve
-from .terminal import beginning, counted, goes_on, make_console, note, plain, size, text_argument, write_json
+from .terminal import beginning, goes_on, make_console, note, plain, size, text_argument, write_json
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -88,6 +88,7 @@ def build(
     saved, or OWNER/NAME of a dataset on the hub. Without ids, the records are numbered from 0. A build that was
     interrupted goes on where it stopped, and a finished index of this corpus is left as it is.
     """
+    from ..core.texts import counted
     from ..index import EMBEDDED, BuildEstimate, ColBERTIndex
 
     passages = corpus_of(corpus, reading)
@@ -178,6 +179,7 @@ def info(where: str, as_json: bool) -> None:
 @click.argument("folder", metavar="DIR")
 def verify(folder: str) -> None:
     """Read all files of the index DIR and compare them with their checksums."""
+    from ..core.texts import counted
     from ..index import read_info
 
     record = read_info(folder, verify=True)
@@ -191,6 +193,7 @@ def verify(folder: str) -> None:
 @corpus_options
 def add(folder: str, corpus: str, checkpoint: str | None, reading: dict[str, Any]) -> None:
     """Add the passages of CORPUS to the index DIR; adding that was interrupted goes on where it stopped."""
+    from ..core.texts import counted
     from ..index import ColBERTIndex
 
     passages = corpus_of(corpus, reading)
@@ -207,6 +210,7 @@ def add(folder: str, corpus: str, checkpoint: str | None, reading: dict[str, Any
 @_checkpoint
 def delete(folder: str, ids: tuple[str, ...], checkpoint: str | None) -> None:
     """Delete the passages with these IDS from the index DIR."""
+    from ..core.texts import counted
     from ..index import ColBERTIndex
 
     opened = ColBERTIndex.open(folder, checkpoint=checkpoint)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .terminal import counted, note
+from .terminal import note
 
 
 @click.command()
@@ -30,6 +30,7 @@ def serve(
     A token, from FILE or from the environment variable HOPGATE_TOKEN, is then needed in each request: Authorization:
     Bearer TOKEN.
     """
+    from ..core.texts import counted
     from ..index import ColBERTIndex
     from ..index.bearer import token_of_environment, token_of_file
     from ..index.limits import ServerLimits

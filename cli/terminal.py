@@ -59,11 +59,6 @@ def goes_on(what: str, state: Callable[[], tuple[int, int] | None]) -> Iterator[
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things in words: ``1 passage``, ``2,000 passages``."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def write_json(record: Any) -> None:
     """Write one JSON value to stdout, on one line of ASCII."""
     click.echo(json.dumps(record, allow_nan=False))

@@ -23,6 +23,7 @@ from ..programs import Cost, Solver, ThresholdGate
 from .curve import Score
 from .joint_spending import Ledger
 from .nested import Costed, decider_in
+from .run_trees import leaf_of
 from .tree_schema import Leaf, Tree
 from .trees import record_trees
 
@@ -265,21 +266,7 @@ _NOTHING = Budget(seconds=1e-9)
 def _as_tree(record: RunRecord) -> Tree:
     if record.error is not None:
         return Tree(record.id, (), (), exact=False, complete=False, error=record.error)
-    cost = record.cost
-    leaf = Leaf(
-        path=(),
-        answer=record.answer or "",
-        em=record.scores.em,
-        f1=record.scores.f1,
-        retrievals=cost.retrievals,
-        lm_calls=cost.lm_calls,
-        prompt_tokens=cost.prompt_tokens,
-        completion_tokens=cost.completion_tokens,
-        passages_read=cost.passages_read,
-        new_calls=cost.lm_calls,
-        new_retrievals=cost.retrievals,
-    )
-    return Tree(record.id, (), (leaf,), exact=True, complete=True)
+    return Tree(record.id, (), (leaf_of(record),), exact=True, complete=True)
 
 
 def _as_wrong(tree: Tree) -> Tree:

@@ -45,12 +45,16 @@ def runs_as_trees(kept: RecordedRun, gone_on: RecordedRun, *, step: Step = "grou
             )
         sure = decision.confidence
         if sure is None or decision.kept:  # no threshold can keep it, or none can go on from what is certain
-            trees.append(Tree(identity, (), (_leaf(record, ()),), exact=True, complete=True))
+            trees.append(Tree(identity, (), (leaf_of(record, ()),), exact=True, complete=True))
             continue
         node = Node(step, decision.hop, decision.text, sure.mean, sure.minimum, right=other.scores.em)
         trees.append(
             Tree(
-                identity, (node,), (_leaf(other, ((0, True),)), _leaf(record, ((0, False),))), exact=True, complete=True
+                identity,
+                (node,),
+                (leaf_of(other, ((0, True),)), leaf_of(record, ((0, False),))),
+                exact=True,
+                complete=True,
             )
         )
     if not trees:
@@ -66,7 +70,8 @@ def _decision(record: RunRecord, step: Step, name: str) -> DecisionRecord:
     return found
 
 
-def _leaf(record: RunRecord, path: Path) -> Leaf:
+def leaf_of(record: RunRecord, path: Path = ()) -> Leaf:
+    """The leaf that an answered question of a run comes to."""
     cost = record.cost
     return Leaf(
         path=path,
