@@ -83,10 +83,14 @@ def _storage(context: click.Context, parameter: click.Parameter, value: str | No
     "--retries", metavar="N", type=click.IntRange(0, 100), default=2, show_default=True, help="After 429, 5xx."
 )
 @click.option("--retry-errors", is_flag=True, help="Record questions again that failed before.")
-@click.option("--max-calls", metavar="N", type=int, help="Stop after so many LM calls.")
-@click.option("--max-tokens", metavar="N", type=int, help="Stop after so many tokens.")
-@click.option("--max-usd", metavar="X", type=float, help="Stop after so many US dollars.")
-@click.option("--max-seconds", metavar="S", type=float, help="Stop after so much time.")
+@click.option("--max-calls", metavar="N", type=click.IntRange(min=1), help="Stop after so many LM calls.")
+@click.option("--max-tokens", metavar="N", type=click.IntRange(min=1), help="Stop after so many tokens.")
+@click.option(
+    "--max-usd", metavar="X", type=click.FloatRange(min=0, min_open=True), help="Stop after so many US dollars."
+)
+@click.option(
+    "--max-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Stop after so much time."
+)
 @click.option("--trials", metavar="N", type=click.IntRange(min=1), help="Joint: candidates in all.  [default: 20]")
 @click.option(
     "--racing", metavar="N,N,..", callback=_rungs, help="Joint: questions to compare after.  [default: 10,20,40]"

@@ -68,7 +68,7 @@ def program_of(
     if name in SEARCHING:
         check_index(where, name)
         index = open_index(str(where), checkpoint)
-    elif where is not None:
+    elif where is not None and name in NAMES:
         note(f"Note: --program {name} does not search, and leaves the index alone.")
     program = make_program(name, index) if saved is None else saved.make(index, name=name)
     program.settings.update(**values)
