@@ -68,7 +68,7 @@ def leaf_probabilities(tree: Tree, going_on: Callable[[Node], float]) -> tuple[A
                 descend(inside, depth + 1, chance * share if kept and gone else chance, explored * share)
 
     descend(list(range(len(tree.leaves))), 0, 1.0, 1.0)
-    return chances, 1.0 - exact
+    return chances, max(0.0, 1.0 - exact)  # a sum of products may be a little above 1
 
 
 def going_on_at(rate: float, steps: Iterable[str], thresholds: Thresholds) -> Callable[[Node], float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tree_worlds import QUESTIONS, STEPS, recorded, run_at, search
 
@@ -175,6 +175,7 @@ def test_chance_needs_a_number_of_searches(retrievals: float) -> None:
 
 @few
 @given(st.integers(0, 10**6), st.floats(0, 1))
+@example(3700, 0.21040423148152848)  # products that sum to more than 1
 def test_probabilities_of_leaves_sum_to_one(tmp_path_factory: pytest.TempPathFactory, seed: int, rate: float) -> None:
     trees, _ = recorded(Escalation(search), seed, tmp_path_factory.mktemp("t") / "t.jsonl", QUESTIONS[:1], leaves=5)
     for tree in trees.trees:
