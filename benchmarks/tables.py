@@ -44,6 +44,8 @@ COMMANDS = {
     "--labels results/offtopic-labels.jsonl --verdicts results/offtopic-verdicts.jsonl",
     "musique": "hopgate compare --format markdown results/musique-rag-20.jsonl results/musique-ircot-20.jsonl "
     "results/musique-always-20.jsonl results/musique-escalated-20.jsonl",
+    "2wiki": "hopgate compare --format markdown results/2wiki-rag-20.jsonl results/2wiki-ircot-20.jsonl "
+    "results/2wiki-always-20.jsonl results/2wiki-escalated-20.jsonl",
     "escalation": "trees.py transfer --train results/union-hotpot-train-rag.jsonl "
     "results/union-hotpot-train-escalated.jsonl --train results/union-musique-train-rag.jsonl "
     "results/union-musique-train-escalated.jsonl --test results/hotpot-dev-rag-40.jsonl "
