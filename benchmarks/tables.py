@@ -47,7 +47,8 @@ COMMANDS = {
     "2wiki": "hopgate compare --format markdown results/2wiki-rag-20.jsonl results/2wiki-ircot-20.jsonl "
     "results/2wiki-always-20.jsonl results/2wiki-escalated-20.jsonl",
     "others": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl results/hotpot-dev-static-15.jsonl "
-    "results/hotpot-dev-fused-15.jsonl results/hotpot-dev-never-15.jsonl results/hotpot-dev-self-ask-15.jsonl",
+    "results/hotpot-dev-fused-15.jsonl results/hotpot-dev-never-15.jsonl results/hotpot-dev-self-ask-15.jsonl "
+    "results/hotpot-dev-flare-15.jsonl results/hotpot-dev-self-consistency-15.jsonl",
     "escalation": "trees.py transfer --train results/union-hotpot-train-rag.jsonl "
     "results/union-hotpot-train-escalated.jsonl --train results/union-musique-train-rag.jsonl "
     "results/union-musique-train-escalated.jsonl --test results/hotpot-dev-rag-40.jsonl "
