@@ -95,6 +95,11 @@ def solver_with_thresholds(program: Solver) -> ActiveQA:
     return solver
 
 
+def calls_of_a_hop(settings: ActiveSettings) -> int:
+    """LM calls that a hop takes at most: sub-question, draft and reading, and what the settings add."""
+    return 3 + settings.reread + settings.calculator + settings.check_each_hop
+
+
 def most_calls(program: Solver, settings: ActiveSettings) -> int:
     """An upper bound on the LM calls of one answer.
 
@@ -102,9 +107,8 @@ def most_calls(program: Solver, settings: ActiveSettings) -> int:
         program: The program; a corrector around the solver has a limit of its own.
         settings: Those of the solver in it that has thresholds.
     """
-    hop = 3 + settings.reread + settings.calculator + settings.check_each_hop
     whole = sum(bool(getattr(settings, name, False)) for name in ("memory", "grounded"))
-    once = settings.max_hops * hop + (settings.decomposer == "plan") + 1 + whole
+    once = settings.max_hops * calls_of_a_hop(settings) + (settings.decomposer == "plan") + 1 + whole
     if isinstance(program, ActiveQA):
         return once
     # Correcting begins its last attempt below this limit.

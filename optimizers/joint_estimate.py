@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import dspy
 
 from ..programs import Escalation
+from .compiled_recording import calls_of_a_hop
 from .joint_record import has_thresholds
 from .joint_work import LEARNED
 from .nested import decider_in
@@ -112,8 +113,7 @@ def _worst(program: dspy.Module) -> tuple[int, int] | None:
     if decider is None or decider is not program:
         return None
     settings = decider.settings.values
-    hop = 3 + settings.reread + settings.calculator + settings.check_each_hop
-    calls, searches = settings.max_hops * hop + 2, settings.max_hops
+    calls, searches = settings.max_hops * calls_of_a_hop(settings) + 2, settings.max_hops
     if isinstance(decider, Escalation):
         calls, searches = calls + settings.memory + settings.grounded, searches + settings.grounded
     return calls, searches

@@ -161,3 +161,18 @@ def run(target: Callable[..., None], *arguments: Any, **options: Any) -> int | N
     with started(target, *arguments, **options) as process:
         process.join(60)
         return process.exitcode
+
+
+def two_share(storage: str | Path, log: Path, *, trials: int, seconds: float) -> int:
+    """Two workers share a study until it has as many trials: how many they evaluated, none of them twice."""
+    with (
+        started(work, storage, log, trials=trials, seconds=seconds) as one,
+        started(work, storage, log, trials=trials, seconds=seconds) as other,
+    ):
+        one.join(60)
+        other.join(60)
+        assert (one.exitcode, other.exitcode) == (0, 0)
+    lines = [line.split(maxsplit=2) for line in log.read_text().splitlines()]
+    assert len({process for process, _, _ in lines}) == 2
+    assert len({parameters for _, _, parameters in lines}) == len(lines), "the same parameters were evaluated twice"
+    return len(lines)

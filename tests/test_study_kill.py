@@ -84,14 +84,5 @@ def test_a_dead_worker_s_trial_is_given_to_the_next_and_a_live_one_s_is_not(tmp_
 
 def test_two_workers_share_a_study(tmp_path: Path) -> None:
     journal, log = tmp_path / "study.log", tmp_path / "evaluations.txt"
-    with (
-        workers.started(workers.work, journal, log, trials=20, seconds=0.02) as one,
-        workers.started(workers.work, journal, log, trials=20, seconds=0.02) as other,
-    ):
-        one.join(60)
-        other.join(60)
-        assert (one.exitcode, other.exitcode) == (0, 0)
-    lines = [line.split(maxsplit=2) for line in log.read_text().splitlines()]
-    assert len({process for process, _, _ in lines}) == 2
-    assert len({parameters for _, _, parameters in lines}) == len(lines), "the same parameters were evaluated twice"
+    workers.two_share(journal, log, trials=20, seconds=0.02)
     assert 20 <= len(finished(journal)) <= 21  # each may be at its last one when the other reaches the count

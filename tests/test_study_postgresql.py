@@ -107,18 +107,9 @@ def _noticed(url: str) -> None:
 
 def test_two_workers_share_a_study(url: str, tmp_path: Path) -> None:
     log = tmp_path / "evaluations.txt"
-    with (
-        workers.started(workers.work, url, log, trials=8, seconds=0.05) as one,
-        workers.started(workers.work, url, log, trials=8, seconds=0.05) as other,
-    ):
-        one.join(60)
-        other.join(60)
-        assert (one.exitcode, other.exitcode) == (0, 0)
-    lines = [line.split(maxsplit=2) for line in log.read_text().splitlines()]
-    assert len({process for process, _, _ in lines}) == 2
-    assert len({parameters for _, _, parameters in lines}) == len(lines), "the same parameters were evaluated twice"
+    evaluated = workers.two_share(url, log, trials=8, seconds=0.05)
     with SharedStudy.open(url, workers.spec()) as study:
-        assert len(study.finished()) == len(lines)
+        assert len(study.finished()) == evaluated
         assert all(trial.notes["number"] == trial.number for trial in study.finished())
 
 
