@@ -27,7 +27,7 @@ from pydantic import Field
 
 from ..core import InputError
 from ..signatures import AnswerBySearching
-from .chains import distinct, words_of
+from .chains import distinct, finishes, stated_answer, words_of
 from .composing import composed, conclusions
 from .decomposers import same_question
 from .requests import Ask, Find, Found, Reached, Steps, Told
@@ -155,10 +155,15 @@ class ReAct(Solver):
         lines = [_text(_fields(trajectory.hops, settings.passage_words)), *hint(trajectory)]
         inputs = {"question": trajectory.question, "trajectory": "\n".join(filter(None, lines))}
         config = self._stops("\nQuestion", "\nThought", "\nObservation")
-        told: Told = yield Ask("extract", "answer", inputs, self._demos("extract", settings), config=config)
-        return composed(
-            trajectory, told, others=conclusions(trajectory), examples=settings.worked_examples(REACT_EXAMPLES)
-        )
+        demos = self._demos("extract", settings)
+        told: Told = yield Ask("extract", "answer", inputs, demos, also=("reasoning",), config=config)
+        # Small models state the answer in the reasoning and stop there, or state it in a sentence where the answer goes.
+        reasoning = told.others.get("reasoning", "")
+        others = [(stated_answer(text), sure) for text, sure in conclusions(trajectory)]
+        others = [(stated_answer(reasoning), None), *others] if finishes(reasoning) else others
+        if told.text and told.text.endswith("."):
+            told = replace(told, text=stated_answer(told.text))
+        return composed(trajectory, told, others=others, examples=settings.worked_examples(REACT_EXAMPLES))
 
     def _stops(self, *stops: str) -> dict[str, Any]:
         """Where an LM that continues the text is cut off before it invents the next observation itself."""

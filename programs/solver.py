@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -169,7 +169,7 @@ class Solver(dspy.Module):
                     raise
                 note = str(error)
         cost = replace(call.meter.cost(), seconds=time.perf_counter() - call.start)
-        others = {} if prediction is None else {name: _text(call, name) for name in ask.also}
+        others = {name: _text(call, name) for name in ask.also}
         others = {name: value for name, value in others.items() if value}
         told = Told(text, confidence, note, cost, call.entries, others, prediction)
         if not ask.tentative:
@@ -262,6 +262,7 @@ class _Call:
     arguments: dict[str, Any]
     prediction: Any = None
     note: str | None = None
+    partial: Mapping[str, Any] = field(default_factory=dict)
     meter: Meter = field(default_factory=Meter)
     entries: list[Any] = field(default_factory=list)
     start: float = field(default_factory=time.perf_counter)
@@ -274,6 +275,7 @@ class _Call:
                 yield
             except AdapterParseError as error:
                 self.note = _unreadable(error)
+                self.partial = error.parsed_result if isinstance(error.parsed_result, Mapping) else {}
 
 
 def _of_gate(parameter: str) -> bool:
@@ -323,7 +325,8 @@ def _clean(prediction: dspy.Prediction) -> None:
 
 def _text(call: _Call, name: str) -> str:
     """An output as text that can stand in a later prompt; empty if the LM gave none."""
-    text = encodable(str(getattr(call.prediction, name, None) or "")).strip()
+    value = call.partial.get(name) if call.prediction is None else getattr(call.prediction, name, None)
+    text = encodable(str(value or "")).strip()
     # DSPy turns a null that stands for a text into the word; only the completion tells which of the two was written.
     return "" if text == "None" and re.search(rf'"{name}"\s*:\s*null\b', call.meter.completion()) else text
 

@@ -175,6 +175,22 @@ def test_without_an_extracted_answer_the_last_thought_is_given(index: Any) -> No
     assert run(ReAct(index), scripted_lm(script("", extracted=""))).answer == ""
 
 
+@pytest.mark.parametrize(
+    ("extracted", "answer"),
+    [
+        (" She was born in 1871. The answer is 1871.", "1871"),
+        (" She was born in 1871. The answer is 1871.\nTool Name 4: finish", "1871"),
+        (" She was born in 1871.", "born"),
+        (" I read it.\nAnswer: The answer is 1871.", "1871"),
+        (" I read it. The answer is 1999.\nAnswer: 1871", "1871"),
+        (" I read it.\nAnswer: The Answer Is Blowing in the Wind", "The Answer Is Blowing in the Wind"),
+    ],
+)
+def test_an_answer_stated_in_a_sentence_is_taken_from_it(index: Any, extracted: str, answer: str) -> None:
+    finished = (*TURNS[:2], turn(3, "She was born. The answer is born.", "finish"))
+    assert run(ReAct(index), scripted_lm(script(*finished, extracted=extracted))).answer == answer
+
+
 def test_a_search_that_finds_nothing() -> None:
     lm = scripted_lm(script(*TURNS))
     assert run(ReAct(lambda query, k: []), lm).answer == "1871"
