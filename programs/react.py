@@ -157,7 +157,7 @@ class ReAct(Solver):
         config = self._stops("\nQuestion", "\nThought", "\nObservation")
         demos = self._demos("extract", settings)
         told: Told = yield Ask("extract", "answer", inputs, demos, also=("reasoning",), config=config)
-        # Small models state the answer in the reasoning and stop there, or state it in a sentence where the answer goes.
+        # Small models state the answer in the reasoning and stop there, or write a sentence where the answer goes.
         reasoning = told.others.get("reasoning", "")
         others = [(stated_answer(text), sure) for text, sure in conclusions(trajectory)]
         others = [(stated_answer(reasoning), None), *others] if finishes(reasoning) else others

@@ -96,8 +96,8 @@ class Told:
         note: Why there is no text or no confidence.
         cost: What the call took.
         entries: The trace of the call.
-        others: The further outputs, by name, also of a completion that lacks other fields; those that are empty or could
-            not be read are left out.
+        others: The further outputs, by name, also of a completion that lacks other fields; those that are empty or
+            could not be read are left out.
         prediction: What the predictor returned; ``None`` if it could not be read.
     """
 
