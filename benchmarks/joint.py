@@ -29,6 +29,7 @@ def main() -> None:
 @click.option("--index", "index_path", required=True, help="Folder of the index, or address of an index server.")
 @click.option("--program", "name", default="escalation", show_default=True, help="Name of the program.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the program.")
+@click.option("--choose", "choices", multiple=True, metavar="NAME=[VALUES]", help="Choose among these settings only.")
 @click.option("--split", help="Split of the data.")
 @click.option("--rows", help="First and last training question, counted from 1: 1:60.")
 @click.option("--val-rows", help="Likewise of validation questions.")
@@ -49,6 +50,7 @@ def run(data: str, index_path: str, name: str, settings: tuple[str, ...], **give
     """Optimise a program; stopped in any way, the same command goes on."""
     import dspy
 
+    from hopgate.cli.programs import named_values
     from hopgate.cli.run_inputs import lm_of, program_of, questions_of
     from hopgate.evaluation import Budget
     from hopgate.lms import CompactAdapter
@@ -66,6 +68,7 @@ def run(data: str, index_path: str, name: str, settings: tuple[str, ...], **give
 
     optimizer = JointOptimizer(
         "em",
+        space=named_values(given["choices"]) or None,
         rule=Tradeoff(given["weight"]) if given["within"] is None else WithinBudget(given["within"]),
         racing=tuple(int(part) for part in given["racing"].split(",")),
         trials=given["trials"],
