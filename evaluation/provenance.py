@@ -6,18 +6,20 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from typing import Any
 
 from ..core import InputError
+from .questions import Question
 from .run_schema import DataHeader, FileHeader, IndexHeader, Normalisation, ProgramHeader, RunHeader
 
 PACKAGES = ("hopgate", "dspy", "litellm", "torch", "transformers", "colbert-ai", "bm25s", "xllamacpp")
 """Packages whose versions may change what a program answers."""
 
+_LOOKED_UP = 100
 _SECRETS = {"key", "token", "password", "secret", "authorization", "credential", "credentials", "headers"}
 _TEXTS = ("demos", "train", "traces", "examples")
 """Parts of a state that may hold the text of a data set."""
@@ -95,10 +97,9 @@ def describe_index(program: Any) -> IndexHeader | None:
 
     A retriever that is not one of hopgate's indexes is known by the name of its class only.
     """
-    handle = getattr(program, "retriever", None)
-    if handle is None:
+    retriever = _retriever_of(program)
+    if retriever is None:
         return None
-    retriever = getattr(handle, "retriever", handle)
     tell = getattr(retriever, "info", None)
     if callable(tell):
         try:
@@ -108,6 +109,30 @@ def describe_index(program: Any) -> IndexHeader | None:
         if isinstance(info, Mapping):
             return IndexHeader(**{name: info.get(name) for name in IndexHeader.__dataclass_fields__})
     return IndexHeader(engine=type(retriever).__name__)
+
+
+def knows_gold_passages(program: Any, questions: Iterable[Question]) -> bool:
+    """Whether the index that a program searches has a passage that the questions name as supporting.
+
+    If it has none of the first few, its ids are others than those of the data set, and retrieval recall would be 0
+    whatever is found. A retriever that cannot look passages up is believed.
+    """
+    look_up = getattr(_retriever_of(program), "passages", None)
+    named = [identity for question in questions for identity in question.supporting_ids][:_LOOKED_UP]
+    return not callable(look_up) or not named or any(_known(look_up, identity) for identity in named)
+
+
+def _known(look_up: Callable[[list[str]], Any], identity: str) -> bool:
+    try:
+        look_up([identity])
+    except InputError:
+        return False
+    return True
+
+
+def _retriever_of(program: Any) -> Any:
+    handle = getattr(program, "retriever", None)
+    return getattr(handle, "retriever", handle)
 
 
 def describe_data(questions: Any, ids: Iterable[str], name: str | None = None) -> DataHeader:

@@ -40,8 +40,8 @@ class Scores:
         f1: Token F1, between 0 and 1, with the closest gold answer.
         cover_em: Whether a gold answer stands in the answer, as a substring.
         cover_em_tokens: Whether all tokens of a gold answer stand in the answer (token recall of 1).
-        retrieval_recall: Share of the supporting passages that were found; ``None`` where the data set names none or
-            the program cannot search.
+        retrieval_recall: Share of the supporting passages that were found; ``None`` where the data set names none,
+            the program cannot search, or the index has none of those that the questions name.
         off_topic: Whether the answer is not of the kind that was asked for; ``None`` where it was not judged.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..core import InputError, user_path
 from .attempts import HISTORY, Outcome, QuestionMeter, answer_question, global_history, trim_history
 from .budget import Budget, Spending
-from .provenance import describe_data, describe_run
+from .provenance import describe_data, describe_run, knows_gold_passages
 from .question_digest import questions_digest
 from .questions import Question
 from .recorded_texts import recorded_answer
@@ -131,6 +131,9 @@ def evaluate(
         spending = Spending(budget or Budget(), file.before.values(), errors_in_row=errors_in_row)
         tally = _Tally(file, len(asked), spending)
         todo = [q for q in asked if q.id not in file.before or (retry_errors and tally.failed(q.id))]
+        recalls = header.index is not None and knows_gold_passages(program, asked)
+        if header.index is not None and not recalls:
+            _LOG.warning("retrieval recall is not measured: the index has none of the passages that the questions name")
         tally.report(on_progress)
 
         def work(question: Question, meter: QuestionMeter) -> Outcome:
@@ -150,7 +153,7 @@ def evaluate(
         for question, outcome in pool.outcomes(todo):
             if outcome.fatal is not None:
                 raise outcome.fatal
-            record = _record(question, outcome, normalisation, searches=header.index is not None)
+            record = _record(question, outcome, normalisation, recalls=recalls)
             file.append(record)
             tally.add(record)
             trim_history(kept_history)
@@ -203,10 +206,10 @@ def _exact(record: RunRecord) -> bool | None:
     return record.scores.em if record.status == "ok" else None
 
 
-def _record(question: Question, outcome: Outcome, normalisation: Normalisation, *, searches: bool) -> RunRecord:
+def _record(question: Question, outcome: Outcome, normalisation: Normalisation, *, recalls: bool) -> RunRecord:
     trajectory = outcome.trajectory
     found: list[str] | None = None
-    if searches and trajectory is not None:
+    if recalls and trajectory is not None:
         found = [passage.id for hop in trajectory.hops for passage in hop.passages]
         found += [passage.id for passage in trajectory.passages]
     scores = score_answer(question, outcome.answer, normalisation=normalisation, passage_ids=found)

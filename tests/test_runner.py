@@ -103,6 +103,24 @@ def test_trajectories_and_recall(tmp_path: Path, index: WordIndex) -> None:
     assert other.records[0].trajectory is not None and other.records[0].trajectory.hops
 
 
+@pytest.mark.parametrize(("named", "recall"), [(("1", "9"), 0.5), (("9",), None), (("dev-1", "dev-2"), None)])
+def test_recall_is_unknown_where_the_index_has_other_ids(
+    tmp_path: Path, index: WordIndex, caplog: pytest.LogCaptureFixture, named: tuple[str, ...], recall: float | None
+) -> None:
+    class Index(WordIndex):
+        def passages(self, ids: list[str]) -> list[Any]:
+            held = {passage.id: passage for passage in self.all}
+            if unknown := [identity for identity in ids if identity not in held]:
+                raise InputError(f"no passage with id {unknown[0]!r}")
+            return [held[identity] for identity in ids]
+
+    question = Question("q", "Who designed the Osk Tower?", ("Mira Dol",), supporting_ids=named)
+    with dspy.context(lm=scripted_lm(lambda prompt: "Mira Dol")):
+        run = evaluate(RAG(Index(index.all), k=2), [question], tmp_path / "a.jsonl")
+    assert run.records[0].scores.retrieval_recall == recall
+    assert ("retrieval recall is not measured" in caplog.text) is (recall is None)
+
+
 @pytest.mark.usefixtures("lm")
 def test_resuming_asks_only_what_is_missing(tmp_path: Path) -> None:
     path, questions = tmp_path / "a.jsonl", make(6)
