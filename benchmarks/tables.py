@@ -55,7 +55,7 @@ COMMANDS = {
     "results/hotpot-dev-escalated-40.jsonl",
     "hotpot-first": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl "
     "results/hotpot-dev-active-40-first.jsonl results/hotpot-dev-always-40-first.jsonl "
-    "results/hotpot-dev-escalated-40-first.jsonl",
+    "results/hotpot-dev-escalated-40-first.jsonl results/hotpot-dev-react-40-first.jsonl",
     "escalation-first": "trees.py transfer --train results/union-hotpot-train-rag.jsonl "
     "results/union-hotpot-train-escalated-first.jsonl --train results/union-musique-train-rag.jsonl "
     "results/union-musique-train-escalated-first.jsonl --test results/hotpot-dev-rag-40.jsonl "
