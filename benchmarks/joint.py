@@ -41,6 +41,7 @@ def main() -> None:
 @click.option("--weight", default=0.05, show_default=True, help="What a search is worth in exact matches.")
 @click.option("--within", type=float, help="Choose the best within so many searches a question instead.")
 @click.option("--leaves", default=8, show_default=True, help="Limit on the leaves of a question.")
+@click.option("--step", "steps", multiple=True, help="A step whose threshold is fitted; all by default.")
 @click.option("--lm", "model", help="The LM; the embedded one by default.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--calls", type=int, help="Stop after so many LM calls in all.")
@@ -75,6 +76,7 @@ def run(data: str, index_path: str, name: str, settings: tuple[str, ...], **give
         demo_sets=given["demo_sets"],
         instructions=given["instructions"],
         leaves=given["leaves"],
+        steps=given["steps"] or None,
         folder=given["folder"],
         budget=Budget(calls=given["calls"], seconds=given["seconds"]),
         seed=given["seed"],

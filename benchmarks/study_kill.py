@@ -1,10 +1,13 @@
-"""kill -9 at ten moments of a scripted study, which then has to equal one that nobody disturbed.
+"""kill -9 at ten moments of a scripted study, which then has to equal one that nobody disturbed; and workers that share
+a study.
 
-    python benchmarks/study_kill.py kill
-    python benchmarks/study_kill.py kill --storage postgresql://user@host/database
+    python benchmarks/study_kill.py kill --out results/study-kill.jsonl
+    python benchmarks/study_kill.py kill --storage postgresql://user@host/database --out results/study-kill.jsonl
+    python benchmarks/study_kill.py share --storage postgresql://user@host/database --out results/study-kill.jsonl
+    python benchmarks/study_kill.py report results/study-kill.jsonl
 
-The program runs the study in a process of its own, kills that at a random moment, looks at what the storage holds, and
-starts the next one; ends with exit code 1 if a finished trial was lost or repeated, or the result is another one.
+``kill`` runs the study in a process of its own, kills that at a random moment, looks at what the storage holds, and
+starts the next one. All end with exit code 1 if a finished trial was lost or repeated, or the result is another one.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from index_common import table
+from index_common import append, find, read, table
 
 if TYPE_CHECKING:
     from hopgate.optimizers import FinishedTrial, SharedStudy
@@ -79,7 +82,8 @@ def _run(study: SharedStudy, trials: int, seconds: float, told: object = None) -
 @click.option("--trials", default=30, show_default=True)
 @click.option("--seconds", default=0.05, show_default=True, help="What an evaluation takes.")
 @click.option("--seed", default=0, show_default=True)
-def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int) -> None:
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file that records are added to.")
+def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int, out: Path) -> None:
     """Kill a study again and again."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,8 +92,7 @@ def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int
         with _open(None, name, seed) as study:
             undisturbed = _run(study, trials, 0.0)
         before: tuple[FinishedTrial, ...] = ()
-        lost = repeated = 0
-        rows: list[list[str]] = []
+        sessions: list[dict[str, object]] = []
         for number in range(kills + 1):
             last = number == kills
             events = Path(folder) / f"events-{number}.txt"
@@ -103,18 +106,82 @@ def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int
             told = events.read_text().splitlines() if events.exists() else []
             with _open(place, name, seed) as study:
                 now = study.finished()
-            evaluated = {int(event.split()[1]) for event in told if event.startswith("evaluating")}
-            again = evaluated & {trial.number for trial in before}
-            gone = [trial for trial in before if trial not in now]
-            lost, repeated = lost + len(gone), repeated + len(again)
+            again = _evaluated(events) & {trial.number for trial in before}
+            gone = sum(trial not in now for trial in before)
             while_ = "to its end" if last else f"while {told[-1]}" if told else "before it opened"
-            rows.append([str(number + 1), while_, str(len(before)), str(len(now)), str(len(gone)), str(len(again))])
+            counts = {"before": len(before), "after": len(now), "lost": gone, "repeated": len(again)}
+            sessions.append({"session": number + 1, "killed": while_, **counts})
             before = now
-    table(["session", "killed", "finished before", "after", "lost", "repeated"], rows)
     same = before == undisturbed
-    click.echo(f"{len(before)} trials; {'the same as' if same else 'OTHERS THAN'} in a study that nobody disturbed.")
-    if lost or repeated or not same:
+    append(out, {"kind": "kill", "storage": _kind(storage), "seed": seed, "same": same, "sessions": sessions})
+    _verdict(out)
+
+
+@main.command()
+@click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
+@click.option("--workers", default=2, show_default=True)
+@click.option("--trials", default=30, show_default=True)
+@click.option("--seconds", default=0.2, show_default=True, help="What an evaluation takes.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file that records are added to.")
+def share(storage: str | None, workers: int, trials: int, seconds: float, seed: int, out: Path) -> None:
+    """Let several processes work on one study."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = storage or str(Path(folder) / "study.log")
+        name = f"study-share-{uuid.uuid4().hex[:8]}"
+        logs = [Path(folder) / f"events-{number}.txt" for number in range(workers)]
+        with _open(place, name, seed):
+            pass  # so that no worker has to begin it
+        begun = [_start(place, name, log, trials, seconds, seed) for log in logs]
+        codes = [process.wait() for process in begun]
+        with _open(place, name, seed) as study:
+            finished = {trial.number for trial in study.finished()}
+        evaluated = [_evaluated(log) for log in logs]
+    twice = sum(map(len, evaluated)) - len(set().union(*evaluated))
+    counts = {"finished": len(finished), "by_worker": [len(one & finished) for one in evaluated], "twice": twice}
+    append(out, {"kind": "share", "storage": _kind(storage), "seed": seed, "failed": sum(map(bool, codes)), **counts})
+    _verdict(out)
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+def report(path: Path) -> None:
+    """Say what is recorded."""
+    _verdict(path)
+
+
+def _verdict(path: Path) -> None:
+    records, bad = read(path), False
+    for record in find(records, kind="kill"):
+        sessions = record["sessions"]
+        columns = ("session", "killed", "before", "after", "lost", "repeated")
+        rows = [[str(session[column]) for column in columns] for session in sessions]
+        kills, spoilt = len(sessions) - 1, any(session["lost"] or session["repeated"] for session in sessions)
+        bad = bad or spoilt or not record["same"]
+        print(f"{record['storage']}, {kills} kills, seed {record['seed']}:\n")
+        table(["session", "killed", "finished before", "after", "lost", "repeated"], rows)
+        same = "the same as" if record["same"] else "OTHERS THAN"
+        print(f"\n{sessions[-1]['after']} trials; {same} in a study that nobody disturbed.\n")
+    for record in find(records, kind="share"):
+        by, few = " and ".join(map(str, record["by_worker"])), min(record["by_worker"]) == 0
+        bad = bad or bool(record["twice"] or record["failed"]) or few
+        failed = f", {record['failed']} workers failed" if record["failed"] else ""
+        print(
+            f"{record['storage']}, {len(record['by_worker'])} workers: {record['finished']} trials finished, {by} by "
+            f"each, {record['twice']} evaluated twice{failed}.\n"
+        )
+    if bad:
         sys.exit(1)
+
+
+def _evaluated(events: Path) -> set[int]:
+    told = events.read_text().splitlines() if events.exists() else []
+    return {int(event.split()[1]) for event in told if event.startswith("evaluating")}
+
+
+def _kind(storage: str | None) -> str:
+    """What kind of storage it is: a record holds no address."""
+    return "journal file" if storage is None else "PostgreSQL"
 
 
 def _start(place: str, name: str, events: Path, trials: int, seconds: float, seed: int) -> subprocess.Popen[bytes]:

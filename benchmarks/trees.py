@@ -18,6 +18,7 @@ from index_common import table
 if TYPE_CHECKING:
     from hopgate.evaluation import Interval
     from hopgate.optimizers import Transfer, Tree
+    from hopgate.programs import Step
 
 
 @click.group()
@@ -34,6 +35,7 @@ def main() -> None:
 @click.option("--rows", help="First and last question, counted from 1: 1:60.")
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 @click.option("--leaves", default=8, show_default=True, help="Limit on the leaves of a question.")
+@click.option("--step", "steps", multiple=True, help="A step to explore; all by default.")
 @click.option("--lm", "model", help="The LM; the embedded one by default.")
 @click.option("--seconds", type=float, help="Stop between questions after so long; the next call goes on.")
 @click.option("--retry-errors", is_flag=True, help="Explore questions again that failed before.")
@@ -46,6 +48,7 @@ def record(
     rows: str | None,
     out: Path,
     leaves: int,
+    steps: tuple[Step, ...],
     model: str | None,
     seconds: float | None,
     retry_errors: bool,
@@ -77,6 +80,7 @@ def record(
             questions,
             out,
             leaves=leaves,
+            steps=steps or None,
             retries=1,
             retry_errors=retry_errors,
             budget=Budget(seconds=seconds),

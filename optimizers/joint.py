@@ -20,7 +20,7 @@ compared on: a demo would otherwise hold the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from dspy.teleprompt import Teleprompter
 
 from ..core import InputError, user_path
 from ..evaluation.budget import Budget
+from ..programs import Step
 from .candidates import DemoKind, Proposer, demo_kinds, uncompiled
 from .joint_choice import choose, ranked, summaries
 from .joint_estimate import Estimate, estimate_of, proposing_of
@@ -44,6 +45,7 @@ from .racing import Race
 from .rules import Rule, Tradeoff, check_rule
 from .study import FinishedTrial, SharedStudy, StudySpec
 from .study_address import is_address
+from .trees import check_steps
 
 _DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 
@@ -86,6 +88,8 @@ class JointOptimizer(Teleprompter):
         error: Probability at most to drop a candidate that is at least as good as each other one at some budget.
         trials: Candidates in all, the original one among them.
         leaves: Limit on the leaves of a question's decision tree.
+        steps: The steps whose thresholds are fitted, such as ``("grounded",)``; others keep theirs, which spares LM
+            calls. By default all that the program has.
         finalists: Candidates that answer the validation questions, besides the original.
         retries: Further attempts after transient failures of the LM.
         folder: Where candidates, records and results are kept, so that a stopped optimisation goes on when it is called
@@ -124,6 +128,7 @@ class JointOptimizer(Teleprompter):
         error: float = 0.1,
         trials: int = 20,
         leaves: int = 8,
+        steps: Collection[Step] | None = None,
         finalists: int = 3,
         retries: int = 1,
         folder: str | Path | None = None,
@@ -151,6 +156,7 @@ class JointOptimizer(Teleprompter):
         self.race = Race(tuple(racing), error)
         self.rule: Rule = Tradeoff(0.05) if rule is None else rule
         check_rule(self.rule)
+        check_steps(steps)
         is_address(storage)
         if folder is not None:
             check_folder_path(user_path(folder))
@@ -159,6 +165,7 @@ class JointOptimizer(Teleprompter):
         self.instructions: Proposer | None = instructions
         self.instruction_sets = instruction_sets if instructions else 0
         self.prompt_model, self.trials, self.leaves, self.finalists = prompt_model, trials, leaves, finalists
+        self.steps = None if steps is None else tuple(steps)
         self.retries, self.folder, self.storage, self.seed = retries, folder, storage, seed
         self.budget, self.on_progress = budget or Budget(), on_progress
         self.result: JointResult | None = None
@@ -285,6 +292,7 @@ class JointOptimizer(Teleprompter):
             rule=repr(self.rule),
             race=[list(rungs), race.error],
             leaves=self.leaves,
+            steps=None if self.steps is None else sorted(self.steps),
             demos=[list(kinds), self.demo_size if kinds else 0],
             instructions=self.instructions,
             teacher=None if teacher is None else identity_of(teacher),
@@ -298,8 +306,8 @@ class JointOptimizer(Teleprompter):
                 student, folder, racing, learning, race, score_of(self.metric, racing), self.rule, self.seed,
                 Prompts(kinds, self.demo_size, self.instructions, self.instruction_sets, self._bootstrap_metric,
                         teacher, self.prompt_model),
-                Recorder(folder / "candidates", leaves=self.leaves, ledger=ledger, retries=self.retries,
-                         report=lambda: self._tell(ledger)),
+                Recorder(folder / "candidates", leaves=self.leaves, steps=self.steps, ledger=ledger,
+                         retries=self.retries, report=lambda: self._tell(ledger)),
                 ledger,
             )  # fmt: skip
             self._finished: tuple[FinishedTrial, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ..evaluation.provenance import describe_data, digest
 from ..evaluation.questions import Question
 from ..evaluation.run_schema import QUESTION, RunRecord
 from ..evaluation.runner import evaluate
-from ..programs import Cost, Solver, ThresholdGate
+from ..programs import Cost, Solver, Step, ThresholdGate
 from .curve import Score
 from .joint_spending import Ledger
 from .nested import Costed, decider_in
@@ -178,14 +178,25 @@ class Recorder:
     Args:
         folder: Where the candidates' folders are.
         leaves: Limit on the leaves of a tree.
+        steps: The steps whose decisions are explored; all by default.
         ledger: What is spent.
         retries: Further attempts after transient failures of the LM.
         report: Called after each question.
     """
 
-    def __init__(self, folder: Path, *, leaves: int, ledger: Ledger, retries: int, report: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        leaves: int,
+        steps: Collection[Step] | None = None,
+        ledger: Ledger,
+        retries: int,
+        report: Callable[[], None],
+    ) -> None:
         self._folder = folder
         self._leaves = leaves
+        self._steps = steps
         self._ledger = ledger
         self._retries = retries
         self._report = report
@@ -237,6 +248,7 @@ class Recorder:
             questions,
             folder / f"trees-{part}.jsonl",
             leaves=self._leaves,
+            steps=self._steps,
             retries=self._retries,
             errors_in_row=_ERRORS_IN_ROW,
             budget=self._budget() if self._ledger.stopped() is None else _NOTHING,

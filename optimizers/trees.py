@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, get_args
 
 import dspy
 
@@ -73,6 +73,7 @@ def record_trees(
     path: str | FilePath,
     *,
     leaves: int = 8,
+    steps: Collection[Step] | None = None,
     retries: int = 0,
     errors_in_row: int | None = 5,
     retry_errors: bool = False,
@@ -94,6 +95,8 @@ def record_trees(
         questions: The questions; their ids are unique.
         path: The file to write or to resume.
         leaves: Limit on the leaves of a question.
+        steps: The steps whose decisions are explored, such as ``("grounded",)``; at others the program decides as it
+            does, so that far fewer LM calls are made. By default all that need a confidence.
         retries: Further attempts after transient failures of the LM.
         errors_in_row: Recording stops after so many failures without a tree in between; ``None`` sets no limit.
         retry_errors: Explore questions again that failed before; the later tree counts.
@@ -112,7 +115,7 @@ def record_trees(
     """
     if isinstance(leaves, bool) or not isinstance(leaves, int) or leaves < 1:
         raise InputError(f"`leaves` must be a whole number of at least 1, got {leaves!r}")
-    explored_steps = _steps(program)
+    explored_steps = _steps(program, steps)
     asked = list(questions)
     data = data or describe_data(questions, [question.id for question in asked])
     if [question.id for question in asked] != list(data.ids):
@@ -156,7 +159,7 @@ def record_trees(
     return Trees(trees.header, trees.trees, spending.stopped if trees.missing else None)
 
 
-def _steps(program: Any) -> tuple[Step, ...]:
+def _steps(program: Any, wanted: Collection[Step] | None) -> tuple[Step, ...]:
     solver = decider_in(program) if isinstance(program, dspy.Module) else None
     if solver is None:
         raise InputError(
@@ -166,7 +169,25 @@ def _steps(program: Any) -> tuple[Step, ...]:
     found: tuple[Step, ...] = tuple(step for step in solver.steps if solver.gate_at(step).needs_confidence)
     if not found:
         raise InputError("no gate of the program needs a confidence, so there is nothing to explore")
-    return found
+    check_steps(wanted)
+    if wanted is None:
+        return found
+    if unknown := [step for step in wanted if step not in found]:
+        raise InputError(f"`steps`: no gate of the program needs a confidence at {unknown[0]!r}; {', '.join(found)} do")
+    return tuple(step for step in found if step in wanted)
+
+
+def check_steps(steps: Any) -> None:
+    """Refuse what is no collection of the steps of programs.
+
+    Raises:
+        InputError: It is neither ``None`` nor some of the steps.
+    """
+    if steps is None:
+        return
+    known = get_args(Step)
+    if isinstance(steps, str) or not isinstance(steps, Collection) or not steps or any(s not in known for s in steps):
+        raise InputError(f"`steps` takes some of {', '.join(known)}, such as ('grounded',), got {steps!r:.60}")
 
 
 @dataclass(slots=True)
