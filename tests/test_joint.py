@@ -56,6 +56,15 @@ def test_a_trial_gives_its_whole_front_and_dominated_points_are_left_out() -> No
     assert all(p.low is None or p.low <= p.score <= p.high for p in result.front)
 
 
+def test_thresholds_of_other_steps_than_those_named_stay(tmp_path: Path) -> None:
+    student = Escalation(search, k=1, memory=False, tau=-0.31, tau_grounded=-5.0)
+    program, result = compiled(student, by=optimizer(tmp_path / "j", space={"k": (2,)}, steps=("grounded",)))
+    assert {step for point in result.front for step in point.thresholds} == {"grounded"}
+    assert program.settings.values.tau == -0.31
+    with pytest.raises(InputError, match="steps"):
+        compiled(student, by=optimizer(tmp_path / "j", space={"k": (2,)}))
+
+
 def test_what_is_clearly_worse_is_dropped_early_and_never_the_original() -> None:
     _, result = compiled(
         ActiveQA(search, k=2), by=optimizer(racing=(6, 12), space={"max_hops": (1, 4)}, trials=2, error=0.2)
@@ -341,6 +350,7 @@ def test_a_result_that_is_none_is_refused(tmp_path: Path) -> None:
         ({"storage": "postgresql:/u:SECRET@h/x"}, "may hold a password"),
         ({"storage": 3}, "`storage` is a path"),
         ({"folder": 3}, "a path must be"),
+        ({"steps": "grounded"}, "`steps` takes some of memory, grounded, hop, final"),
     ],
 )
 def test_arguments_are_refused_when_the_optimizer_is_made(given: dict[str, Any], message: str) -> None:

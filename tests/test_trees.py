@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,49 @@ def test_a_limit_of_leaves_is_said(tmp_path: Path) -> None:
     assert not small.exact
     leaf, exact = small.leaf_at(dict.fromkeys(STEPS, 0.0))
     assert (leaf, exact) == (small.leaves[1], False)
+
+
+@few
+@given(st.integers(0, 10**6), st.lists(taus(), min_size=4, max_size=4))
+def test_some_steps_alone_can_be_explored(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, points: list[dict[str, float]]
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "trees.jsonl"
+    program = Escalation(search, max_hops=3, tau=-0.305)
+    trees, calls = recorded(program, seed, path, QUESTIONS[:1], leaves=200, steps=("grounded", "memory"))
+    (tree,) = trees.trees
+    assert trees.header.steps == ("memory", "grounded")
+    assert {node.step for node in tree.nodes} <= {"memory", "grounded"}
+    assert len(tree.leaves) <= 3
+    assert tree.complete
+    assert calls == sum(leaf.new_calls for leaf in tree.leaves)
+    for thresholds in points:
+        wanted = {step: thresholds[step] for step in ("memory", "grounded")}
+        leaf, exact = tree.leaf_at(wanted)
+        assert exact
+        assert run_at(Escalation(search, max_hops=3, tau=-0.305), seed, QUESTIONS[0], wanted)[1] == (
+            leaf.retrievals, leaf.lm_calls, leaf.prompt_tokens, leaf.completion_tokens, leaf.passages_read,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "says_so"),
+    [
+        (("memory",), "no gate of the program needs a confidence at 'memory'; grounded, hop, final do"),
+        (("grounded", "end"), "takes some of memory, grounded, hop, final"),
+        ("grounded", "takes some of"),
+        ((), "takes some of"),
+        (1, "takes some of"),
+    ],
+)
+def test_steps_that_cannot_be_explored_are_refused(tmp_path: Path, steps: Any, says_so: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says_so)):
+        record_trees(
+            Escalation(search, gates={"memory": ConstantGate(search=True)}),
+            QUESTIONS[:1],
+            tmp_path / "t.jsonl",
+            steps=steps,
+        )
 
 
 def test_gates_that_need_no_confidence_stay(tmp_path: Path) -> None:
