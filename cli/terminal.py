@@ -54,8 +54,8 @@ def goes_on(what: str, state: Callable[[], tuple[int, int] | None]) -> Iterator[
         yield
     except KeyboardInterrupt:
         found = state()
-        told = "nothing" if found is None else f"{found[0]:,} of {found[1]:,} {what}"
-        note(f"Interrupted: {told} done so far and kept; the same command goes on from there.")
+        told = f"{found[0]:,} of {found[1]:,} {what} are done" if found else "nothing was done in this call"
+        note(f"Interrupted: {told}; what is done is kept, and the same command goes on from there.")
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

@@ -108,7 +108,8 @@ def most_calls(program: Solver, settings: ActiveSettings) -> int:
         settings: Those of the solver in it that has thresholds.
     """
     whole = sum(bool(getattr(settings, name, False)) for name in ("memory", "grounded"))
-    once = settings.max_hops * calls_of_a_hop(settings) + (settings.decomposer == "plan") + 1 + whole
+    # A plan, asked for at first or when a sub-question is the question itself, and the last reading.
+    once = settings.max_hops * calls_of_a_hop(settings) + 2 + whole
     if isinstance(program, ActiveQA):
         return once
     # Correcting begins its last attempt below this limit.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import dspy
 
 from ..programs import Escalation
-from .compiled_recording import calls_of_a_hop
+from .compiled_recording import most_calls
 from .joint_record import has_thresholds
 from .joint_work import LEARNED
 from .nested import decider_in
@@ -113,7 +113,5 @@ def _worst(program: dspy.Module) -> tuple[int, int] | None:
     if decider is None or decider is not program:
         return None
     settings = decider.settings.values
-    calls, searches = settings.max_hops * calls_of_a_hop(settings) + 2, settings.max_hops
-    if isinstance(decider, Escalation):
-        calls, searches = calls + settings.memory + settings.grounded, searches + settings.grounded
-    return calls, searches
+    searches = settings.max_hops + (settings.grounded if isinstance(decider, Escalation) else 0)
+    return most_calls(decider, settings), searches

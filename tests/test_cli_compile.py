@@ -242,7 +242,7 @@ def test_interrupted(data: str, index: list[str], tmp_path: Path, monkeypatch: p
     left[0] = 4
     command = ("evaluate", data, "--program", "direct", "--out", str(tmp_path / "r.jsonl"))
     result = run(*command)
-    assert result.exit_code == 130 and "Interrupted: 3 of 8 questions done so far" in result.stderr, result.stderr
+    assert result.exit_code == 130 and "Interrupted: 3 of 8 questions are done" in result.stderr, result.stderr
     assert run(*command).exit_code == 0
 
 

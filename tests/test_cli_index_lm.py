@@ -179,9 +179,9 @@ def test_interrupted_work_on_an_index_says_what_is_kept(
     monkeypatch.setattr(f"hopgate.index.ColBERTIndex.{command}", stopped)
     arguments = (corpus, "--out", index) if command == "build" else (index, corpus)
     result = run("index", command, *arguments, "--checkpoint", tiny)
-    count = kept if done is None else f"{kept} of 12 passages"
+    count = "nothing was done in this call" if done is None else f"{kept} of 12 passages are done"
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == f"Interrupted: {count} done so far and kept; the same command goes on from there.\n"
+    assert result.stderr == f"Interrupted: {count}; what is done is kept, and the same command goes on from there.\n"
 
 
 def test_another_corpus_does_not_drop_an_interrupted_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
