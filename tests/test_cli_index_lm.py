@@ -192,7 +192,7 @@ def test_another_corpus_does_not_drop_an_interrupted_build(tmp_path: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr("hopgate.index.build.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         result = run("index", "build", large, "--out", index, "--checkpoint", tiny)
-        assert result.exit_code == 130 and "12 of 12 passages done so far and kept" in result.stderr
+        assert result.exit_code == 130 and "12 of 12 passages are done" in result.stderr
     result = run("index", "build", small, "--out", index, "--checkpoint", tiny)
     assert result.exit_code == 2 and "which would be lost" in result.stderr and "drop it with --force" in result.stderr
     with monkeypatch.context() as patch:
