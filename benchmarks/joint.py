@@ -3,6 +3,7 @@
     python benchmarks/joint.py run DATA --index INDEX --rows 1:60 --val-rows 61:80 --folder DIR --seconds 36000
     python benchmarks/joint.py run DATA --index INDEX --rows 1:60 --folder DIR --dry-run
     python benchmarks/joint.py report DIR --json benchmarks/results/joint.json
+    python benchmarks/joint.py report benchmarks/results/joint.json
 
 A run that was stopped goes on when the command is given again. LM calls go through DSPy's cache, so that what other
 recordings asked already is not asked again. The report has the candidates, the front and the choice, without a text of
@@ -95,13 +96,13 @@ def run(data: str, index_path: str, name: str, settings: tuple[str, ...], **give
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Also write the result to this file.")
-def report(folder: Path, out: Path | None) -> None:
+def report(path: Path, out: Path | None) -> None:
     """Print the candidates, the front, and what was chosen."""
     from hopgate.optimizers import JointResult
 
-    result = JointResult.load(folder / "result.json")
+    result = JointResult.load(path / "result.json" if path.is_dir() else path)
     rows = []
     for one in result.candidates:
         chosen = ", ".join(f"{name} {value}" for name, value in one.parameters.items())

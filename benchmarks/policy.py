@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from index_common import table
+from trees import trees_from
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,11 +103,7 @@ def train(
 
 
 def _trees(files: Sequence[Path], runs: Sequence[tuple[str, str]]) -> list[Tree]:
-    from hopgate.evaluation import read_runs
-    from hopgate.optimizers import read_trees, runs_as_trees
-
-    found = [tree for path in files for tree in read_trees(path).explored]
-    found += [tree for pair in runs for tree in runs_as_trees(*read_runs(pair))]
+    found = trees_from(files, runs)
     if not found:
         raise click.UsageError(
             "trees are needed to train on and to apply to: --train or --train-runs, and so for --test"

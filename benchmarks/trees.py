@@ -4,10 +4,12 @@
         --out benchmarks/results/hotpot-train-escalation-trees.jsonl
     python benchmarks/trees.py report benchmarks/results/hotpot-train-escalation-trees.jsonl --apply OTHER.jsonl
     python benchmarks/trees.py transfer --train RAG.jsonl ESCALATED.jsonl --test RAG.jsonl ESCALATED.jsonl
+    python benchmarks/trees.py transfer --train-trees TRAIN.jsonl --test-trees TEST.jsonl
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from hopgate.evaluation import Interval
     from hopgate.optimizers import Transfer, Tree
     from hopgate.programs import Step
+
+_FILE = click.Path(path_type=Path, exists=True)
 
 
 @click.group()
@@ -92,8 +96,8 @@ def record(
 
 
 @main.command()
-@click.argument("path", type=click.Path(path_type=Path, exists=True))
-@click.option("--apply", "other", type=click.Path(path_type=Path, exists=True), help="Trees of other questions.")
+@click.argument("path", type=_FILE)
+@click.option("--apply", "other", type=_FILE, help="Trees of other questions.")
 def report(path: Path, other: Path | None) -> None:
     """Print what was explored, the ends, what each rule chooses, and how thresholds do on other questions."""
     from hopgate.optimizers import (
@@ -143,22 +147,36 @@ def report(path: Path, other: Path | None) -> None:
 
 
 @main.command("transfer")
-@click.option("--train", nargs=2, multiple=True, required=True, metavar="KEPT GONE_ON", help="Runs to fit on.")
-@click.option("--test", nargs=2, multiple=True, required=True, metavar="KEPT GONE_ON", help="Runs to apply to.")
-def transfer_runs(train: tuple[tuple[str, str], ...], test: tuple[tuple[str, str], ...]) -> None:
-    """Fit the threshold of the grounded answer for several budgets on some runs, and apply it to others.
+@click.option("--train", nargs=2, multiple=True, metavar="KEPT GONE_ON", help="Two runs to fit on, as trees.")
+@click.option("--test", nargs=2, multiple=True, metavar="KEPT GONE_ON", help="Likewise to apply to.")
+@click.option("--train-trees", multiple=True, type=_FILE, metavar="TREES", help="Recorded trees to fit on.")
+@click.option("--test-trees", multiple=True, type=_FILE, metavar="TREES", help="Likewise to apply to.")
+def transfer_to_others(
+    train: tuple[tuple[str, str], ...],
+    test: tuple[tuple[str, str], ...],
+    train_trees: tuple[Path, ...],
+    test_trees: tuple[Path, ...],
+) -> None:
+    """Fit thresholds for several budgets on some questions, and apply them to others.
 
     KEPT is a run of rag, GONE_ON one of escalation with memory=false and tau_grounded=0.
     """
-    from hopgate.evaluation import read_runs
-    from hopgate.optimizers import runs_as_trees, transfer
+    from hopgate.optimizers import transfer
 
-    def trees(pairs: tuple[tuple[str, str], ...]) -> list[Tree]:
-        return [tree for pair in pairs for tree in runs_as_trees(*read_runs(pair))]
-
-    fitted_on, applied_to = trees(train), trees(test)
+    fitted_on, applied_to = trees_from(train_trees, train), trees_from(test_trees, test)
+    if not fitted_on or not applied_to:
+        raise click.UsageError("questions to fit on and others to apply to are needed: --train or --train-trees, ...")
     print(f"Fitted on {len(fitted_on)} questions, applied to {len(applied_to)} others.\n")
     _print(transfer(fitted_on, applied_to))
+
+
+def trees_from(files: Iterable[Path], runs: Iterable[tuple[str, str]]) -> list[Tree]:
+    """All explored trees of files, and those that pairs of runs amount to."""
+    from hopgate.evaluation import read_runs
+    from hopgate.optimizers import read_trees, runs_as_trees
+
+    found = [tree for path in files for tree in read_trees(path).explored]
+    return found + [tree for pair in runs for tree in runs_as_trees(*read_runs(pair))]
 
 
 def _print(moved: Transfer) -> None:
