@@ -126,11 +126,10 @@ def count(path: Path, first: int, trials: int, candidates: int, penalty: float, 
         (float(em - penalty * searches), float(em), float(searches))
         for em, searches in zip(curve.score, curve.retrievals, strict=True)
     )
-    calls = sum(leaf.new_calls for tree in trees for leaf in tree.leaves)
-    searches = sum(leaf.new_retrievals for tree in trees for leaf in tree.leaves)
-    everything = sum(distinct_calls(tree, range(len(tree.leaves))) for tree in trees)
-    if everything != calls:
-        raise click.UsageError(f"{path}: {calls} LM calls are recorded as new, but {everything} are distinct")
+    # Leaves that no threshold leads to are recorded for other gates, and are not part of the curve.
+    reached = [[place for place, leaf in enumerate(tree.leaves) if tree.possible(leaf.path)] for tree in trees]
+    calls = sum(distinct_calls(tree, places) for tree, places in zip(trees, reached, strict=True))
+    searches = sum(tree.leaves[p].new_retrievals for tree, places in zip(trees, reached, strict=True) for p in places)
     optuna = _optuna(trees, trials, penalty, seed)
     sweep = _sweep(trees, candidates)
     rows = [["the exact curve", calls, searches, "1.00", *_best(exact)]]
@@ -141,7 +140,7 @@ def count(path: Path, first: int, trials: int, candidates: int, penalty: float, 
         (f"sweep of {len(sweep.tried)} candidates, DSPy's cache", sweep, sweep.distinct_calls()),
     ):
         rows.append([name, made, replay.retrievals, f"{calls / made:.2f}", *_best(replay.best(penalty))])
-    leaves = sum(len(tree.leaves) for tree in trees)
+    leaves = sum(map(len, reached))
     print(f"{len(trees)} questions, {leaves} leaves; {len(curve.score)} different thresholds in all.\n")
     header = [
         "",

@@ -53,6 +53,12 @@ COMMANDS = {
     "results/union-hotpot-train-escalated.jsonl --train results/union-musique-train-rag.jsonl "
     "results/union-musique-train-escalated.jsonl --test results/hotpot-dev-rag-40.jsonl "
     "results/hotpot-dev-escalated-40.jsonl",
+    "active-budgets": "trees.py transfer --train-trees results/union-hotpot-train-active-trees.jsonl --train-trees "
+    "results/union-musique-train-active-trees.jsonl --test-trees results/hotpot-dev-active-trees.jsonl",
+    "curve-calls": "curve_calls.py count results/union-hotpot-train-active-trees.jsonl",
+    "curve-check": "curve_calls.py check results/union-hotpot-train-active-trees.jsonl "
+    "results/union-hotpot-train-active-uncached-10.jsonl",
+    "study": "study_kill.py report results/study-kill.jsonl",
     "hotpot-first": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl "
     "results/hotpot-dev-active-40-first.jsonl results/hotpot-dev-always-40-first.jsonl "
     "results/hotpot-dev-escalated-40-first.jsonl results/hotpot-dev-react-40-first.jsonl",
