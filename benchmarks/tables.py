@@ -56,8 +56,7 @@ COMMANDS = {
     "active-budgets": "trees.py transfer --train-trees results/union-hotpot-train-active-trees.jsonl --train-trees "
     "results/union-musique-train-active-trees.jsonl --test-trees results/hotpot-dev-active-trees.jsonl",
     "curve-calls": "curve_calls.py count results/union-hotpot-train-active-trees.jsonl",
-    "curve-check": "curve_calls.py check results/union-hotpot-train-active-trees.jsonl "
-    "results/union-hotpot-train-active-uncached-10.jsonl",
+    "joint": "joint.py report results/joint.json",
     "study": "study_kill.py report results/study-kill.jsonl",
     "hotpot-first": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl "
     "results/hotpot-dev-active-40-first.jsonl results/hotpot-dev-always-40-first.jsonl "
