@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from hopgate.cli import main as hopgate
 from hopgate.evaluation import read_run
+from hopgate.optimizers import read_trees
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -38,10 +39,10 @@ def remake(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file but for the header of a run file, whose own form keeps texts out."""
+    """The JSON objects of a file but for the header of runs and trees, whose own form keeps texts out."""
     text = path.read_text(encoding="utf-8")
     found = [json.loads(text)] if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
-    yield from found[1:] if found[0].get("kind") == "run" else found
+    yield from found[1:] if found[0].get("kind") in ("run", "trees") else found
 
 
 def texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -56,9 +57,12 @@ def texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def is_run(path: Path) -> bool:
+def kind_of(path: Path) -> str | None:
+    """``run``, ``trees``, or ``None`` for files of other forms."""
+    if path.suffix != ".jsonl":
+        return None
     with path.open(encoding="utf-8") as file:
-        return path.suffix == ".jsonl" and json.loads(file.readline()).get("kind") == "run"
+        return json.loads(file.readline()).get("kind")
 
 
 def test_every_published_table_is_what_the_recorded_files_give() -> None:
@@ -129,13 +133,16 @@ def test_recorded_files_are_small() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_recorded_files_hold_no_texts_of_data_sets(path: Path) -> None:
-    if is_run(path):
+    kind = kind_of(path)
+    if kind == "run":
         run = read_run(path)  # refuses fields that a run file does not have
         assert run.records and run.header.data.ids
+    if kind == "trees":
+        assert read_trees(path).trees  # likewise
     for record in records(path):
         for key, text in texts(record):
-            # In a run file that is the answer at stake in a decision; its schema has no other.
-            known = key == "text" and is_run(path)
+            # In runs and trees that is the answer at stake in a decision; their schemas have no other.
+            known = key == "text" and kind in ("run", "trees")
             assert known or key not in OF_DATA_SETS, f"{path.name}: `{key}` is a data set's own"
             assert len(text) <= LONGEST, f"{path.name}: `{key}` is as long as a passage: {text[:80]}"
 
