@@ -56,7 +56,20 @@ COMMANDS = {
     "active-budgets": "trees.py transfer --train-trees results/union-hotpot-train-active-trees.jsonl --train-trees "
     "results/union-musique-train-active-trees.jsonl --test-trees results/hotpot-dev-active-trees.jsonl",
     "curve-calls": "curve_calls.py count results/union-hotpot-train-active-trees.jsonl",
+    "curve-check": "curve_calls.py check results/union-hotpot-train-active-trees.jsonl "
+    "results/union-hotpot-train-active-uncached-10.jsonl",
+    "policy": "policy.py train --train results/union-hotpot-train-escalation-trees.jsonl --test "
+    "results/hotpot-final-escalation-trees.jsonl",
+    "policy-active": "policy.py train --train results/union-hotpot-train-active-trees.jsonl --train "
+    "results/union-musique-train-active-trees.jsonl --test results/hotpot-dev-active-trees.jsonl",
     "joint": "joint.py report results/joint.json",
+    "final": "hopgate compare --format markdown results/hotpot-final-ircot-90.jsonl "
+    "results/hotpot-final-rag-90.jsonl results/hotpot-final-always-90.jsonl "
+    "results/hotpot-final-uncompiled-90.jsonl results/hotpot-final-chosen-90.jsonl",
+    "final-always": "hopgate compare --format markdown results/hotpot-final-always-90.jsonl "
+    "results/hotpot-final-uncompiled-90.jsonl results/hotpot-final-chosen-90.jsonl",
+    "final-budgets": "trees.py transfer --train-trees results/union-hotpot-train-escalation-trees.jsonl --test-trees "
+    "results/hotpot-final-escalation-trees.jsonl",
     "study": "study_kill.py report results/study-kill.jsonl",
     "hotpot-first": "hopgate compare --format markdown results/hotpot-dev-rag-40.jsonl "
     "results/hotpot-dev-active-40-first.jsonl results/hotpot-dev-always-40-first.jsonl "
