@@ -237,7 +237,7 @@ def test_interrupted(data: str, index: list[str], tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("hopgate.lms.lm_from_config", lambda table: scripted_lm(stopping))
     command = ("compile", data, *index, *FEW, "--out", str(tmp_path / "p.json"))
     result = run(*command)
-    assert result.exit_code == 130 and " of 8 questions done so far and kept; the same command" in result.stderr
+    assert result.exit_code == 130 and " of 8 questions are done; what is done is kept" in result.stderr
     assert run(*command).exit_code == 0
     left[0] = 4
     command = ("evaluate", data, "--program", "direct", "--out", str(tmp_path / "r.jsonl"))
