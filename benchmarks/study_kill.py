@@ -78,7 +78,7 @@ def _run(study: SharedStudy, trials: int, seconds: float, told: object = None) -
 
 @main.command()
 @click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
-@click.option("--kills", default=10, show_default=True)
+@click.option("--kills", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--trials", default=30, show_default=True)
 @click.option("--seconds", default=0.05, show_default=True, help="What an evaluation takes.")
 @click.option("--seed", default=0, show_default=True)
@@ -119,7 +119,7 @@ def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int
 
 @main.command()
 @click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
-@click.option("--workers", default=2, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--trials", default=30, show_default=True)
 @click.option("--seconds", default=0.2, show_default=True, help="What an evaluation takes.")
 @click.option("--seed", default=0, show_default=True)

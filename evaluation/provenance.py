@@ -100,26 +100,35 @@ def describe_index(program: Any) -> IndexHeader | None:
     retriever = _retriever_of(program)
     if retriever is None:
         return None
-    tell = getattr(retriever, "info", None)
-    if callable(tell):
-        try:
-            info = tell()
-        except InputError:
-            info = None  # an original ColBERT server, which cannot say it
-        if isinstance(info, Mapping):
-            return IndexHeader(**{name: info.get(name) for name in IndexHeader.__dataclass_fields__})
+    info = _info_of(retriever)
+    if info is not None:
+        return IndexHeader(**{name: info.get(name) for name in IndexHeader.__dataclass_fields__})
     return IndexHeader(engine=type(retriever).__name__)
+
+
+def _info_of(retriever: Any) -> Mapping[str, Any] | None:
+    tell = getattr(retriever, "info", None)
+    try:
+        info = tell() if callable(tell) else None
+    except InputError:
+        return None  # an original ColBERT server, which cannot say it
+    return info if isinstance(info, Mapping) else None
 
 
 def knows_gold_passages(program: Any, questions: Iterable[Question]) -> bool:
     """Whether the index that a program searches has a passage that the questions name as supporting.
 
-    If it has none of the first few, its ids are others than those of the data set, and retrieval recall would be 0
-    whatever is found. A retriever that cannot look passages up is believed.
+    If it has none of some of them, its ids are others than those of the data set, and retrieval recall would be 0
+    whatever is found. Anything but an index that describes itself is believed: other retrievers, and original ColBERT
+    servers, need not look passages up.
     """
-    look_up = getattr(_retriever_of(program), "passages", None)
-    named = [identity for question in questions for identity in question.supporting_ids][:_LOOKED_UP]
-    return not callable(look_up) or not named or any(_known(look_up, identity) for identity in named)
+    retriever = _retriever_of(program)
+    look_up = getattr(retriever, "passages", None)
+    if not callable(look_up) or _info_of(retriever) is None:
+        return True
+    named = [question.supporting_ids[0] for question in questions if question.supporting_ids]
+    some = named[:: max(1, len(named) // _LOOKED_UP)]
+    return not some or any(_known(look_up, identity) for identity in some)
 
 
 def _known(look_up: Callable[[list[str]], Any], identity: str) -> bool:

@@ -131,7 +131,7 @@ def evaluate(
         spending = Spending(budget or Budget(), file.before.values(), errors_in_row=errors_in_row)
         tally = _Tally(file, len(asked), spending)
         todo = [q for q in asked if q.id not in file.before or (retry_errors and tally.failed(q.id))]
-        recalls = header.index is not None and knows_gold_passages(program, asked)
+        recalls = not todo or (header.index is not None and knows_gold_passages(program, asked))
         if header.index is not None and not recalls:
             _LOG.warning("retrieval recall is not measured: the index has none of the passages that the questions name")
         tally.report(on_progress)

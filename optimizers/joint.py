@@ -45,7 +45,7 @@ from .racing import Race
 from .rules import Rule, Tradeoff, check_rule
 from .study import FinishedTrial, SharedStudy, StudySpec
 from .study_address import is_address
-from .trees import check_steps
+from .trees import check_steps, steps_of
 
 _DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 
@@ -165,7 +165,7 @@ class JointOptimizer(Teleprompter):
         self.instructions: Proposer | None = instructions
         self.instruction_sets = instruction_sets if instructions else 0
         self.prompt_model, self.trials, self.leaves, self.finalists = prompt_model, trials, leaves, finalists
-        self.steps = None if steps is None else tuple(steps)
+        self.steps = None if steps is None else tuple(dict.fromkeys(steps))
         self.retries, self.folder, self.storage, self.seed = retries, folder, storage, seed
         self.budget, self.on_progress = budget or Budget(), on_progress
         self.result: JointResult | None = None
@@ -249,6 +249,7 @@ class JointOptimizer(Teleprompter):
                 finalists=min(self.finalists, max(0, self.trials - 1)),
                 validation=len(val) if val else 0,
                 leaves=self.leaves,
+                steps=self.steps,
                 proposing=proposing_of(
                     student, len(work.learning), self.demo_sets, self.instructions, self.instruction_sets
                 ),
@@ -277,6 +278,8 @@ class JointOptimizer(Teleprompter):
         val = val if val is not None and len(val) else None
         student = uncompiled(student)
         has_thresholds(student)
+        if self.steps is not None:
+            steps_of(student, self.steps)
         kinds = demo_kinds(student, self.demos) if self.demo_sets else ()
         space = space_of(student, self.space, demos=self.demo_sets, instructions=self.instruction_sets)
         prompted = bool(self.demo_sets or self.instructions)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import dspy
 
-from ..programs import Escalation
+from ..programs import Escalation, Step
 from .compiled_recording import most_calls
 from .joint_record import has_thresholds
 from .joint_work import LEARNED
@@ -46,6 +46,7 @@ def estimate_of(
     finalists: int,
     validation: int,
     leaves: int,
+    steps: Collection[Step] | None = None,
     proposing: tuple[int, int],
     probe: Sequence[Tree] = (),
     seconds: float = 0.0,
@@ -60,6 +61,7 @@ def estimate_of(
         finalists: Candidates that answer the validation questions, the original one aside.
         validation: Validation questions.
         leaves: Limit on the leaves of a tree.
+        steps: The steps whose decisions are explored; all by default.
         proposing: Questions that bootstrapping answers, and LM calls that writing instructions takes, at most.
         probe: Trees of the original program; what they took stands for all.
         seconds: What the probe took.
@@ -86,7 +88,9 @@ def estimate_of(
     if one is None:
         return Estimate(candidates, (low, high), (low, None), (0, None))
     calls, searches = one
-    trees = leaves if has_thresholds(program) else 1
+    # Each step of the whole question is decided on once.
+    most = leaves if steps is None or {"hop", "final"} & set(steps) else 1 + len(steps)
+    trees = min(leaves, most) if has_thresholds(program) else 1
     return Estimate(
         candidates,
         (low, high),

@@ -219,7 +219,7 @@ class Recorder:
         """
         folder = self._folder / identity
         with locked(folder / ".lock", timeout=1e7, busy=f"{folder}: another worker evaluates this candidate"):
-            record = self._trees if has_thresholds(program) else self._answers
+            record = self._trees if self._explored(program) else self._answers
             whole = program if isinstance(program, Solver) else Costed(program)
             trees, stopped = record(whole, folder, part, questions)
         failed = [tree for tree in trees if tree.error is not None]
@@ -231,6 +231,12 @@ class Recorder:
         if len(failed) == len(trees):
             raise CandidateFailed(f"all {len(trees)} questions failed, the last with {errors}")
         return tuple(_as_wrong(tree) if tree.error is not None else tree for tree in trees)
+
+    def _explored(self, program: dspy.Module) -> tuple[Step, ...]:
+        """The steps to explore: of those wanted, the ones that the candidate decides at by a threshold."""
+        decider: Any = decider_in(program) if has_thresholds(program) else None
+        wanted = () if decider is None else decider.steps if self._steps is None else self._steps
+        return tuple(step for step in wanted if decider.gate_at(step).needs_confidence)
 
     def _done(self, _: Any) -> None:
         self._ledger.save()
@@ -248,7 +254,7 @@ class Recorder:
             questions,
             folder / f"trees-{part}.jsonl",
             leaves=self._leaves,
-            steps=self._steps,
+            steps=None if self._steps is None else self._explored(program),
             retries=self._retries,
             errors_in_row=_ERRORS_IN_ROW,
             budget=self._budget() if self._ledger.stopped() is None else _NOTHING,
@@ -268,7 +274,7 @@ class Recorder:
             budget=self._budget() if self._ledger.stopped() is None else _NOTHING,
             on_progress=self._done,
         )
-        records = [run.records[question.id] for question in questions if question.id in run.records]
+        records = [run.by_id[question.id] for question in questions if question.id in run.by_id]
         return tuple(_as_tree(record) for record in records), run.stopped
 
 

@@ -11,7 +11,7 @@ from .curve import Boxes, Point, Score
 from .fitting import Fitted, fit_tau
 from .references import always, never, oracle, random_at
 from .rules import WithinBudget
-from .tree_files import Trees
+from .tree_files import Trees, check_alike
 from .tree_schema import Tree
 
 
@@ -80,6 +80,7 @@ def transfer(
     Raises:
         InputError: The trees share a question, those to apply to decide at a further step, or there are none.
     """
+    check_alike(train, test, "test")
     fit_on, apply_to = (trees if isinstance(trees, Trees) else tuple(trees) for trees in (train, test))
     fit_boxes, boxes = Boxes(fit_on, score), Boxes(apply_to, score)
     if shared := {tree.id for tree in fit_boxes.trees} & {tree.id for tree in boxes.trees}:

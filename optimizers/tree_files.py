@@ -76,7 +76,7 @@ def trees_of(trees: Trees | Iterable[Tree], what: str = "trees") -> tuple[Tree, 
 
 
 def check_alike(trees: object, others: object, what: str) -> None:
-    """Refuse recorded trees of another program or LM than others; those that come without a header are taken as given.
+    """Refuse recorded trees of another program, LM or steps than others; those without a header are taken as given.
 
     Thresholds and other settings may differ.
 
@@ -92,6 +92,9 @@ def check_alike(trees: object, others: object, what: str) -> None:
     ):
         if first != second:
             raise InputError(f"`{what}`: was recorded with the {kind} {second}, and the other trees with {first}")
+    if set(trees.header.steps) != set(others.header.steps):
+        explored = " and ".join(", ".join(header.steps) for header in (others.header, trees.header))
+        raise InputError(f"`{what}`: other steps were explored than in the other trees: {explored}; record both alike")
 
 
 def read_trees(path: str | Path) -> Trees:

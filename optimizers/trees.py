@@ -115,7 +115,7 @@ def record_trees(
     """
     if isinstance(leaves, bool) or not isinstance(leaves, int) or leaves < 1:
         raise InputError(f"`leaves` must be a whole number of at least 1, got {leaves!r}")
-    explored_steps = _steps(program, steps)
+    explored_steps = steps_of(program, steps)
     asked = list(questions)
     data = data or describe_data(questions, [question.id for question in asked])
     if [question.id for question in asked] != list(data.ids):
@@ -159,7 +159,12 @@ def record_trees(
     return Trees(trees.header, trees.trees, spending.stopped if trees.missing else None)
 
 
-def _steps(program: Any, wanted: Collection[Step] | None) -> tuple[Step, ...]:
+def steps_of(program: Any, wanted: Collection[Step] | None) -> tuple[Step, ...]:
+    """The steps of a program that are explored: all that need a confidence, or those wanted.
+
+    Raises:
+        InputError: There are none, or one that is wanted is not among them.
+    """
     solver = decider_in(program) if isinstance(program, dspy.Module) else None
     if solver is None:
         raise InputError(

@@ -26,6 +26,7 @@ import dspy
 from pydantic import Field
 
 from ..core import InputError
+from ..core.texts import encodable
 from ..signatures import AnswerBySearching
 from .chains import distinct, finishes, stated_answer, words_of
 from .composing import composed, conclusions
@@ -188,7 +189,7 @@ def _move(told: Told, trajectory: Trajectory) -> tuple[Hop, StopReason | None]:
         return hop, "empty"
     if tool == "finish":
         return replace(hop, answer=thought), None
-    query = _query(told.prediction.next_tool_args) or thought
+    query = _query(getattr(told.prediction, "next_tool_args", None)) or thought
     if not query.strip():
         return hop, "empty"
     searched = any(hop.query is not None and same_question(query, hop.query) for hop in trajectory.hops)
@@ -198,7 +199,7 @@ def _move(told: Told, trajectory: Trajectory) -> tuple[Hop, StopReason | None]:
 def _query(arguments: Any) -> str:
     values = arguments if isinstance(arguments, Mapping) else {}
     texts = (value for value in (values.get("query"), *values.values()) if isinstance(value, str) and value.strip())
-    return next(texts, "")
+    return encodable(next(texts, ""))
 
 
 def _fields(hops: Sequence[Hop], words: int) -> dict[str, Any]:

@@ -19,7 +19,10 @@ VAL = [Question(str(n), f"Who is the uncle of number {n}?", (f"Bert-{n}",)) for 
 
 def search(query: str, k: int) -> list[Passage]:
     """Passages on a number, or on a father; the second states the fact for every third one, else the first."""
-    number, asked = int(re.findall(r"\d+", query)[-1]), "Bert" if "brother" in query else "Adam"
+    numbers = re.findall(r"\d+", query)
+    if not numbers:
+        return []
+    number, asked = int(numbers[-1]), "Bert" if "brother" in query else "Adam"
     place = 1 if number % 3 == 0 else 0
     texts = [f"It is {asked}-{number}." if rank == place else "Nothing." for rank in range(k)]
     return [

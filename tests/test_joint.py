@@ -65,6 +65,20 @@ def test_thresholds_of_other_steps_than_those_named_stay(tmp_path: Path) -> None
         compiled(student, by=optimizer(tmp_path / "j", space={"k": (2,)}))
 
 
+def test_a_candidate_without_the_step_gives_one_point_and_a_student_without_it_is_refused() -> None:
+    student = Escalation(search, k=1, memory=False, tau_grounded=-5.0)
+    _, result = compiled(student, by=optimizer(space={"escalate": ("threshold", "always")}, steps=("grounded",)))
+    assert {one.parameters["escalate"] for one in result.candidates} == {"threshold", "always"}
+    for program in (ActiveQA(search, gate="always"), RAG(search)):
+        with pytest.raises(InputError):
+            compiled(program, by=optimizer(steps=("grounded",)))
+    with dspy.context(lm=lm_of()):
+        few, many = (
+            optimizer(steps=steps, leaves=8).estimate(student, TRAIN).lm_calls[1] for steps in (("grounded",), None)
+        )
+    assert few is not None and many is not None and few < many / 2
+
+
 def test_what_is_clearly_worse_is_dropped_early_and_never_the_original() -> None:
     _, result = compiled(
         ActiveQA(search, k=2), by=optimizer(racing=(6, 12), space={"max_hops": (1, 4)}, trials=2, error=0.2)
@@ -171,6 +185,9 @@ def test_the_estimate_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [RAG, IRCoT])
 def test_programs_without_thresholds_give_one_point(make: Any) -> None:
     program, result = compiled(make(search, k=1), by=optimizer(space={"k": (2,)}, trials=2))
+    assert result.stopped is None
+    assert sorted(one.parameters["k"] for one in result.candidates) == [1, 2]
+    assert result.front
     assert all(point.thresholds == {} for point in result.front)
     assert all(point.retrievals >= 1 for point in result.front)
     assert isinstance(program, make)

@@ -191,6 +191,22 @@ def test_an_answer_stated_in_a_sentence_is_taken_from_it(index: Any, extracted: 
     assert run(ReAct(index), scripted_lm(script(*finished, extracted=extracted))).answer == answer
 
 
+@pytest.mark.parametrize(
+    ("first", "query"),
+    [
+        ("\nTool Name 1: search\nTool Args 1: {}", None),
+        ("I need it.\nTool Name 1: search", None),
+        ("I need it.\nTool Name 1: search\nTool Args 1: null", None),
+        ("I need it.\nTool Name 1: search\nTool Args 1: {}", "I need it."),
+        ('I need it.\nTool Name 1: search\nTool Args 1: {"query": "a \\ud800"}', "a ?"),
+    ],
+)
+def test_a_turn_that_lacks_a_part_goes_on_or_ends_the_loop(index: Any, first: str, query: str | None) -> None:
+    result = run(ReAct(index), scripted_lm(script(first, turn(2, "It is so.", "finish"))))
+    assert [asked for asked, _ in index.queries] == ([] if query is None else [query])
+    assert (result.answer, result.stop_reason) == ("1871", "empty" if query is None else "finished")
+
+
 def test_a_search_that_finds_nothing() -> None:
     lm = scripted_lm(script(*TURNS))
     assert run(ReAct(lambda query, k: []), lm).answer == "1871"

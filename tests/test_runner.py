@@ -108,6 +108,9 @@ def test_recall_is_unknown_where_the_index_has_other_ids(
     tmp_path: Path, index: WordIndex, caplog: pytest.LogCaptureFixture, named: tuple[str, ...], recall: float | None
 ) -> None:
     class Index(WordIndex):
+        def info(self) -> dict[str, Any]:
+            return {"engine": "words"}
+
         def passages(self, ids: list[str]) -> list[Any]:
             held = {passage.id: passage for passage in self.all}
             if unknown := [identity for identity in ids if identity not in held]:
@@ -119,6 +122,23 @@ def test_recall_is_unknown_where_the_index_has_other_ids(
         run = evaluate(RAG(Index(index.all), k=2), [question], tmp_path / "a.jsonl")
     assert run.records[0].scores.retrieval_recall == recall
     assert ("retrieval recall is not measured" in caplog.text) is (recall is None)
+
+
+@pytest.mark.parametrize("error", [KeyError("9"), InputError("an original ColBERT server"), TypeError("no ids")])
+def test_a_retriever_that_does_not_describe_itself_is_believed(
+    tmp_path: Path, index: WordIndex, error: Exception
+) -> None:
+    class Retriever(WordIndex):
+        def info(self) -> dict[str, Any]:
+            raise InputError("an original ColBERT server")
+
+        def passages(self, ids: list[str]) -> list[Any]:
+            raise error
+
+    question = Question("q", "Who designed the Osk Tower?", ("Mira Dol",), supporting_ids=("1",))
+    with dspy.context(lm=scripted_lm(lambda prompt: "Mira Dol")):
+        run = evaluate(RAG(Retriever(index.all), k=2), [question], tmp_path / "a.jsonl")
+    assert run.records[0].scores.retrieval_recall == 1.0
 
 
 @pytest.mark.usefixtures("lm")
@@ -480,7 +500,8 @@ def test_killed_at_random_moments(tmp_path: Path, workers: int) -> None:
         os.kill(child.pid or 0, signal.SIGKILL)
         child.join()
         stages.append(len(read_run(path).records) if path.exists() else 0)
-    assert stages == sorted(stages) and len({*stages}) > 3 and 0 < stages[-1] < count, stages
+    # On a machine that has become faster since `duration` was measured, the last kills come after the end.
+    assert stages == sorted(stages) and sum(0 < stage < count for stage in {*stages}) > 2, stages
     resumed = _evaluate(path, count, workers)
     assert timeless(resumed.records) == timeless(undisturbed.records)
     ids = Counter(json.loads(line)["id"] for line in path.read_text().splitlines()[1:])
