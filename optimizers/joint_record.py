@@ -234,8 +234,10 @@ class Recorder:
 
     def _explored(self, program: dspy.Module) -> tuple[Step, ...]:
         """The steps to explore: of those wanted, the ones that the candidate decides at by a threshold."""
-        decider: Any = decider_in(program) if has_thresholds(program) else None
-        wanted = () if decider is None else decider.steps if self._steps is None else self._steps
+        decider = decider_in(program)
+        if decider is None or not has_thresholds(program):
+            return ()
+        wanted = decider.steps if self._steps is None else self._steps
         return tuple(step for step in wanted if decider.gate_at(step).needs_confidence)
 
     def _done(self, _: Any) -> None:
