@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _SPACE = {"demos": (0, 1, 2, 4, 8), "k": (1, 2, 3, 5), "form": ("question", "keywords", "both"), "hops": (2, 3, 4)}
 _GAIN = {"question": 0.2, "keywords": 0.5, "both": 0.6}
 
+STORAGE = click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
+TRIALS = click.option("--trials", default=30, show_default=True)
+SEED = click.option("--seed", default=0, show_default=True)
+OUT = click.option("--out", type=click.Path(path_type=Path), required=True, help="The file that records are added to.")
+
 
 def _open(storage: str | None, name: str, seed: int) -> SharedStudy:
     from hopgate.optimizers import SharedStudy, StudySpec
@@ -77,12 +82,12 @@ def _run(study: SharedStudy, trials: int, seconds: float, told: object = None) -
 
 
 @main.command()
-@click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
+@STORAGE
 @click.option("--kills", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--trials", default=30, show_default=True)
+@TRIALS
 @click.option("--seconds", default=0.05, show_default=True, help="What an evaluation takes.")
-@click.option("--seed", default=0, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file that records are added to.")
+@SEED
+@OUT
 def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int, out: Path) -> None:
     """Kill a study again and again."""
     moments = random.Random(seed)
@@ -103,10 +108,10 @@ def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int
                 time.sleep(moments.random() * seconds)
                 begun.kill()
             begun.wait()
-            told = events.read_text().splitlines() if events.exists() else []
+            told = _events(events)
             with _open(place, name, seed) as study:
                 now = study.finished()
-            again = _evaluated(events) & {trial.number for trial in before}
+            again = _evaluated(told) & {trial.number for trial in before}
             gone = sum(trial not in now for trial in before)
             while_ = "to its end" if last else f"while {told[-1]}" if told else "before it opened"
             counts = {"before": len(before), "after": len(now), "lost": gone, "repeated": len(again)}
@@ -118,12 +123,12 @@ def kill(storage: str | None, kills: int, trials: int, seconds: float, seed: int
 
 
 @main.command()
-@click.option("--storage", help="URL of PostgreSQL; a journal file in a temporary folder by default.")
+@STORAGE
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--trials", default=30, show_default=True)
+@TRIALS
 @click.option("--seconds", default=0.2, show_default=True, help="What an evaluation takes.")
-@click.option("--seed", default=0, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file that records are added to.")
+@SEED
+@OUT
 def share(storage: str | None, workers: int, trials: int, seconds: float, seed: int, out: Path) -> None:
     """Let several processes work on one study."""
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +141,7 @@ def share(storage: str | None, workers: int, trials: int, seconds: float, seed: 
         codes = [process.wait() for process in begun]
         with _open(place, name, seed) as study:
             finished = {trial.number for trial in study.finished()}
-        evaluated = [_evaluated(log) for log in logs]
+        evaluated = [_evaluated(_events(log)) for log in logs]
     twice = sum(map(len, evaluated)) - len(set().union(*evaluated))
     counts = {"finished": len(finished), "by_worker": [len(one & finished) for one in evaluated], "twice": twice}
     append(out, {"kind": "share", "storage": _kind(storage), "seed": seed, "failed": sum(map(bool, codes)), **counts})
@@ -174,8 +179,12 @@ def _verdict(path: Path) -> None:
         sys.exit(1)
 
 
-def _evaluated(events: Path) -> set[int]:
-    told = events.read_text().splitlines() if events.exists() else []
+def _events(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def _evaluated(told: list[str]) -> set[int]:
+    """Numbers of the trials whose evaluation was begun."""
     return {int(event.split()[1]) for event in told if event.startswith("evaluating")}
 
 
